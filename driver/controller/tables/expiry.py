@@ -1,18 +1,25 @@
 """Takes snapshots out of a table, and deletes the manifests and manifest lists that no other snapshot has.
 
-Data files stay, and so do snapshots that a tag or a branch has.
+Data files stay, and so does the snapshot of a branch or a tag, as long as that is there.
 """
 
 from collections.abc import Iterable
 from contextlib import suppress
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import Table, Transaction
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import AssertRefSnapshotId
-from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    TableUpdate,
+)
 
 from sparklog.driver.controller.tables.commits import commit_once
+from sparklog.driver.controller.tables.machine.events import ExpireSnapshots
+from sparklog.driver.controller.tables.machine.snapshot_refs import without_main
+from sparklog.driver.controller.tables.named_by_table import table_refs
 from sparklog.driver.controller.tables.table_errors import StaleTableError
 
 
@@ -23,22 +30,29 @@ class SnapshotExpiry:
         self._paths: dict[int, frozenset[str]] = {}
         """Of manifest list and manifests, by snapshots."""
 
-    def expire(self, table: Table, snapshot_ids: Iterable[int]) -> tuple[int, ...]:
-        """Take snapshots out of the table as it is now; return those that are out.
+    def expire(self, table: Table, effect: ExpireSnapshots) -> tuple[int, ...]:
+        """Take snapshots and refs out of the table as it is now; return the snapshots that are out.
 
         Raises:
-            StaleTableError: a branch or a tag has moved meanwhile.
+            StaleTableError: a branch or a tag has come or moved meanwhile.
         """
         table.refresh()
-        snapshot_ids = tuple(snapshot_ids)
+        snapshot_ids = effect.snapshot_ids
         known = {each.snapshot_id: each for each in table.snapshots()}
         refs = table.metadata.refs
-        protected = {ref.snapshot_id for ref in refs.values()}
+        if set(without_main(table_refs(table.metadata))) != set(effect.known_refs):
+            raise StaleTableError
+        protected = {ref.snapshot_id for name, ref in refs.items() if name not in effect.ref_names}
         expired = [each for each in snapshot_ids if each in known and each not in protected]
-        if not expired:
+        if not expired and not effect.ref_names:
             return tuple(each for each in snapshot_ids if each not in known)
         gone = self._paths_of(table, (known[each] for each in expired))
-        updates, _ = ExpireSnapshots(Transaction(table)).by_ids(expired)._commit()
+        # A branch or a tag goes before its snapshot.
+        updates: list[TableUpdate] = [
+            RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in effect.ref_names
+        ]
+        if expired:
+            updates.append(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": expired}))
         unmoved = [
             AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id})
             for name, ref in refs.items()

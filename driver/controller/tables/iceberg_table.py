@@ -9,7 +9,7 @@ that the caller has seen, so the snapshot is made by a producer of its own and c
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from typing import Final
 from uuid import UUID
@@ -45,12 +45,17 @@ from sparklog.driver.controller.tables.known_table import KnownTable
 from sparklog.driver.controller.tables.live_files import OFFSET_ID, PARTITION_ID, live_file
 from sparklog.driver.controller.tables.machine.events import (
     Commit,
+    ExpireSnapshots,
+    FindHeld,
+    HeldFile,
     PartitionedBy,
     TableIdentity,
     TableSnapshot,
 )
 from sparklog.driver.controller.tables.machine.next_commit import partition_value
+from sparklog.driver.controller.tables.machine.snapshot_refs import TableRef
 from sparklog.driver.controller.tables.machine.table_files import LiveFile, TableFile
+from sparklog.driver.controller.tables.named_by_table import held_files, metadata_in_use, table_refs
 from sparklog.driver.controller.tables.partition_spec import (
     TIMESTAMP_ID,
     has_partitions,
@@ -200,6 +205,18 @@ class IcebergTable:
             found += (live_file(entry.data_file, self._uri) for entry in entries)
         return tuple(found)
 
+    def refs(self) -> tuple[TableRef, ...]:
+        return table_refs(self._loaded.metadata)
+
+    def held(self, effect: FindHeld) -> tuple[HeldFile, ...]:
+        """See `FindHeld`."""
+        return held_files(self._loaded, effect, self._uri)
+
+    def metadata_in_use(self) -> frozenset[str]:
+        """Return the last parts of the names of all metadata that the table has by now."""
+        self._loaded.refresh()
+        return metadata_in_use(self._loaded)
+
     @property
     def _loaded(self) -> Table:
         assert self._table is not None, "`load` comes first"
@@ -247,9 +264,9 @@ class IcebergTable:
         except CommitFailedException as error:
             raise StaleTableError from error
 
-    def expire(self, snapshot_ids: Iterable[int]) -> tuple[int, ...]:
+    def expire(self, effect: ExpireSnapshots) -> tuple[int, ...]:
         """See `SnapshotExpiry.expire`."""
-        return self._expiry.expire(self._loaded, snapshot_ids)
+        return self._expiry.expire(self._loaded, effect)
 
     def _summary(self, effect: Commit) -> dict[str, str]:
         return {
@@ -388,6 +405,7 @@ def _described(snapshot: Snapshot) -> TableSnapshot:
         snapshot.sequence_number or 0,
         snapshot.timestamp_ms,
         description="" if summary is None else _origin(summary),
+        parent_id=snapshot.parent_snapshot_id,
     )
     topic_id = properties.get(TOPIC_ID)
     if topic_id is None:
@@ -405,6 +423,7 @@ def _described(snapshot: Snapshot) -> TableSnapshot:
         int(properties.get(_OWNER_EPOCH, -1)),
         properties.get(_COMMITTER, ""),
         ends,
+        parent_id=common.parent_id,
     )
 
 

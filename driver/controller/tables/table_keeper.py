@@ -21,7 +21,9 @@ from sparklog.driver.controller.tables.machine.events import (
     DeleteObjects,
     EffectFailed,
     ExpireSnapshots,
+    FindHeld,
     FootersRead,
+    HeldFound,
     ListObjects,
     ManifestsRead,
     ObjectsDeleted,
@@ -65,6 +67,7 @@ from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatError
 from sparklog.node.remote_log.machine.names import table_marker_name, topic_prefixes
 from sparklog.node.remote_log.object_store import (
+    ListedObject,
     ObjectExistsError,
     ObjectMissingError,
     ObjectStore,
@@ -122,6 +125,7 @@ class TableKeeper:
         """That the machine has not taken yet; it may be at work in a thread."""
         self._woken: Final = asyncio.Event()
         self._reported: str | None = None
+        self._reported_held: set[str] = set()
 
     def note(self, event: TableNews) -> None:
         """Pass news that answer no effect."""
@@ -177,7 +181,8 @@ class TableKeeper:
                 # Off the loop: of 100,000 files a comparison takes hundreds of milliseconds.
                 effect = await asyncio.to_thread(self._handle, event)
                 self._report()
-            if not self.machine.is_finished:
+            if not self.machine.is_deleted:
+                # Of a deleted topic the last step, when all is finished, may have been what failed.
                 self._failure, self._failures = None, 0
             self._report()
             with suppress(TimeoutError):
@@ -282,10 +287,14 @@ class TableKeeper:
         self._marked = wanted
 
     def _report(self) -> None:
-        problem = self.status.problem
+        status = self.machine.status
+        name, problem = status.name, status.problem
+        if self._reported_held != (refs := {each.ref for each in status.held}):
+            self._reported_held = refs
+            held = "; ".join(map(str, status.held)) or "no branch or tag keeps files that it no longer has"
+            logger.info("Table %s: %s", name, held)
         if problem == self._reported:
             return
-        name = self.machine.identity.name
         if problem is None:
             logger.info("Table %s goes on", name)
         else:
@@ -326,19 +335,24 @@ class TableKeeper:
                 return Committed(
                     effect, await self._call(lambda call: table.commit(effect, schema, call.proceed))
                 )
-            case ExpireSnapshots(snapshot_ids):
+            case ExpireSnapshots():
                 table = self._opened
-                return SnapshotsExpired(await self._call(lambda _: table.expire(snapshot_ids)))
+                return SnapshotsExpired(await self._call(lambda _: table.expire(effect)))
+            case FindHeld():
+                table = self._opened
+                return HeldFound(await self._call(lambda _: table.held(effect)))
             case DeleteObjects(names):
                 return await self._delete(names)
             case ListObjects():
-                return ObjectsListed(await self._listed())
+                table = self._opened
+                listed = await self._listed()
+                return ObjectsListed(listed, await self._call(lambda _: table.metadata_in_use()))
 
-    async def _listed(self) -> tuple[str, ...]:
+    async def _listed(self) -> tuple[ListedObject, ...]:
         topic, topic_id, _ = self.machine.identity
         segments, _, _ = topic_prefixes(topic, topic_id)
-        prefixes = segments, f"{table_prefix(topic, topic_id)}data/"
-        return tuple([found.name for prefix in prefixes async for found in self._store.list(prefix)])
+        prefixes = segments, table_prefix(topic, topic_id)
+        return tuple([found for prefix in prefixes async for found in self._store.list(prefix)])
 
     @property
     def _opened(self) -> "IcebergTable":
@@ -362,7 +376,7 @@ class TableKeeper:
         newest = table.newest()
         is_known = newest is not None and newest.snapshot_id == known
         files = None if is_known else table.files(call.proceed)
-        return TableRead(table.snapshots(), newest, files, self._began_again)
+        return TableRead(table.snapshots(), newest, files, self._began_again, table.refs())
 
     async def _read_manifests(self, partitions: int) -> dict[int, Manifest]:
         room = asyncio.Semaphore(MOST_REQUESTS)

@@ -91,9 +91,9 @@ def _iceberg(status: TableStatus) -> Html:
         element("code", status.name),
         f" \N{MIDDLE DOT} {state} \N{MIDDLE DOT} {count(status.lag)} offsets to commit",
     )
-    return joined(
-        [line, None if status.problem is None else element("p", status.problem, class_="text-danger")]
-    )
+    held = [element("p", str(each), class_="text-secondary") for each in status.held]
+    problem = None if status.problem is None else element("p", status.problem, class_="text-danger")
+    return joined([line, *held, problem])
 
 
 def unknown_topic_page(name: str) -> Html:

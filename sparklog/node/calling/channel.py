@@ -66,8 +66,8 @@ class _OutstandingCall(_Outstanding):
 
     records_in_place = True
 
-    answer: Callable[[Any], None]
-    fail: Callable[[KafkaError], None]
+    answer: Callable[[Any], None]  # type: ignore[assignment]
+    fail: Callable[[KafkaError], None]  # type: ignore[assignment]
 
 
 class Channel:

@@ -3,7 +3,12 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sparklog.driver.controller.tables.machine import next_commit, table_difference, topic_table
+from sparklog.driver.controller.tables.machine import (
+    next_commit,
+    table_cleaning,
+    table_difference,
+    topic_table,
+)
 from sparklog.driver.controller.tables.machine.deletions import TableDeletions
 from sparklog.driver.controller.tables.machine.next_commit import Group
 from sparklog.driver.controller.tables.machine.snapshot_ages import SnapshotAges
@@ -18,13 +23,9 @@ def _never(_: Any) -> bool:
     return False
 
 
-def _claim_skipped() -> Sequence[Replacement]:
-    return [Replacement(TopicTable, "_is_claimed", property(lambda self: self._newest is not None))]
-
-
 def _deleted_under_readers() -> Sequence[Replacement]:
     due = TableDeletions.due
-    return [Replacement(TableDeletions, "due", lambda self, _: due(self, 1 << 60))]
+    return [Replacement(TableDeletions, "due", lambda self, *_: due(self, [], {}))]
 
 
 def _expired_by_their_making() -> Sequence[Replacement]:
@@ -34,6 +35,31 @@ def _expired_by_their_making() -> Sequence[Replacement]:
         )
 
     return [Replacement(SnapshotAges, "expired", expired)]
+
+
+def _branches_expire() -> Sequence[Replacement]:
+    def kept_heads(refs: Any, *_: Any) -> dict[int, str]:
+        return {ref.snapshot_id: ref.name for ref in refs}
+
+    return [Replacement(table_cleaning, "kept_snapshots", kept_heads)]
+
+
+def _deleted_under_tags() -> Sequence[Replacement]:
+    due = TableDeletions.due
+
+    def without_kept(self: TableDeletions, snapshots: Any, kept: Any) -> Any:
+        return due(self, [each for each in snapshots if each.snapshot_id not in kept], kept)
+
+    return [Replacement(TableDeletions, "due", without_kept)]
+
+
+def _deletions_wait_for_tags() -> Sequence[Replacement]:
+    due = TableDeletions.due
+    return [Replacement(TableDeletions, "due", lambda self, snapshots, _: due(self, snapshots, {}))]
+
+
+def _others_files_collected() -> Sequence[Replacement]:
+    return [Replacement(table_cleaning, "is_others", _never)]
 
 
 def _others_ignored() -> Sequence[Replacement]:
@@ -119,7 +145,7 @@ def _rows_not_kept() -> Sequence[Replacement]:
 
 
 def _young_orphans_collected() -> Sequence[Replacement]:
-    return [Replacement(TopicTable, "_is_orphan", lambda *_: True)]
+    return [Replacement(table_cleaning, "_is_orphan", lambda *_: True)]
 
 
 def _deleted_topic_forgotten() -> Sequence[Replacement]:
@@ -127,11 +153,18 @@ def _deleted_topic_forgotten() -> Sequence[Replacement]:
 
 
 PLANTED: Final = {
-    "claim-skipped": PlantedBug(
-        "objects are deleted while a former committer's commit can still land", _claim_skipped, SEEDS
-    ),
     "deleted-under-readers": PlantedBug(
         "a file goes while older snapshots have it", _deleted_under_readers, SEEDS
+    ),
+    "branches-expire": PlantedBug("a branch has fewer snapshots than it is given", _branches_expire, SEEDS),
+    "deleted-under-tags": PlantedBug(
+        "a file goes that a snapshot of a branch or a tag has", _deleted_under_tags, SEEDS
+    ),
+    "deletions-wait-for-tags": PlantedBug(
+        "nothing is deleted as long as there is a tag", _deletions_wait_for_tags, SEEDS
+    ),
+    "others-files-collected": PlantedBug(
+        "another writer's file goes before its commit", _others_files_collected, SEEDS
     ),
     "expired-by-their-making": PlantedBug(
         "a snapshot goes that was the newest a moment ago", _expired_by_their_making, SEEDS

@@ -7,8 +7,11 @@ from tests.simulation.tables.world import run_seed
 
 SEEDS_TRIED = 24
 FOUND = {
-    "claim-skipped": (2173, "FilesAreThere"),
     "deleted-under-readers": (0, "FilesAreThere"),
+    "branches-expire": (4, "RefsKeepTheirs"),
+    "deleted-under-tags": (0, "FilesAreThere"),
+    "deletions-wait-for-tags": (0, "NothingIsLeft"),
+    "others-files-collected": (0, "OthersFilesStay"),
     "expired-by-their-making": (0, "ReadersKeepTheirs"),
     "others-ignored": (3, "OthersAreRespected"),
     "higher-owner-ignored": (0, "DeposedChangesNothing"),

@@ -48,6 +48,8 @@ class SimulatedTier:
         self._names = 0
         self._lineage = 0
         self._leader_epochs = dict.fromkeys(range(partitions), 0)
+        self._left: dict[int, set[str]] = {}
+        """By partitions: unreferenced objects that the last list had."""
         self._uploaded: dict[int, tuple[int, RemoteSegment]] = {}
         """By partitions: an object that is in no manifest yet, and the leader epoch of its writer."""
         self.lost_to_cuts: set[tuple[int, int, int]] = set()
@@ -73,6 +75,9 @@ class SimulatedTier:
         chosen = self._random.choices(list(weights), list(weights.values()))[0]
         chosen(partition)
         return f"{chosen.__name__} {partition}"
+
+    def lose_newest(self) -> None:
+        self._cut(self._random.choice(list(self.manifests)))
 
     def _put(
         self, partition: int, base: int, end: int, rows: tuple[tuple[int, int, int], ...]
@@ -160,10 +165,12 @@ class SimulatedTier:
         self._swap(self.manifests[partition])
 
     def _list(self, partition: int) -> None:
-        """Forget unreferenced objects that are deleted, as leaders do by a list."""
+        """Forget unreferenced objects, as leaders do by lists: deleted ones, and those that a table keeps."""
         manifest = self.manifests[partition]
-        gone = [name for name in manifest.unreferenced if name not in self.objects]
-        self._swap(with_deleted(manifest, gone))
+        names = set(manifest.unreferenced)
+        left = names & self.objects.keys()
+        self._swap(with_deleted(manifest, names - (left - self._left.get(partition, set()))))
+        self._left[partition] = left
 
     def rows(self, partition: int, *, from_log_start: bool) -> set[tuple[int, int, int]]:
         """Return (partition, offset, lineage) of the records that the topic has."""

@@ -18,7 +18,9 @@ from sparklog.driver.controller.tables.machine.events import (
     DeleteObjects,
     EffectFailed,
     ExpireSnapshots,
+    FindHeld,
     FootersRead,
+    HeldFound,
     ListObjects,
     ManifestsRead,
     ObjectsDeleted,
@@ -35,14 +37,23 @@ from sparklog.driver.controller.tables.machine.events import (
     TableIdentity,
     TableRead,
     TableSettings,
+    TableSnapshot,
     Ticked,
     TopicDeleted,
     WritePieces,
 )
 from sparklog.driver.controller.tables.machine.next_commit import partition_value
-from sparklog.driver.controller.tables.machine.table_files import TABLES, TableFile, Window, piece_name
+from sparklog.driver.controller.tables.machine.snapshot_refs import MAIN, TableRef
+from sparklog.driver.controller.tables.machine.table_files import (
+    TABLES,
+    LiveFile,
+    table_prefix,
+)
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
+from sparklog.node.remote_log.machine.names import SEGMENTS, leader_epoch_of
+from sparklog.node.remote_log.object_store import ListedObject
 from tests.simulation.tables.catalogue import SimulatedCatalogue, Stored
+from tests.simulation.tables.stored_files import StoredFiles
 from tests.simulation.tables.tier import TOPIC, TOPIC_ID, SimulatedTier, StoredRows, ViolationError
 
 STEPS: Final = 900
@@ -51,7 +62,9 @@ COMMIT_INTERVAL_MS: Final = 1_000
 SNAPSHOT_RETENTION_MS: Final = 20_000
 LISTING_INTERVAL_MS: Final = 15_000
 MOST_FILES: Final = 3
-QUIET_MS: Final = 400_000
+OTHERS_GRACE_MS: Final = 30_000
+QUIET_MS: Final = 200_000
+OTHERS: Final = f"{table_prefix(TOPIC, TOPIC_ID)}data/others"
 IDENTITY: Final = TableIdentity(TOPIC, TOPIC_ID, "topics.t")
 
 
@@ -86,9 +99,14 @@ class World:
         self.retention = self.random.choice(list(Retention))
         self.tier = SimulatedTier(self.random, PARTITIONS, mixed_days=self.random.random() < 0.5)
         self.catalogue = SimulatedCatalogue(self.random, self._landed)
+        self.changes = self.random.choice([0.3, 3, 3])
+        """How often leaders change the tier: a slow one has rounds without a commit."""
+        self.stored = StoredFiles(self.tier, self.catalogue, self.partitioned_by)
         self.now_ms = 1
         self.deleting: list[Deleting] = []
         self.zombies: list[Committer] = []
+        self.others: dict[str, int] = {}
+        """Files of another writer, and when they were written."""
         self.ever: set[tuple[int, int, int]] = set()
         """Records that some snapshot had."""
         self.is_faulty = True
@@ -109,6 +127,7 @@ class World:
             PARTITIONS,
             most_files=MOST_FILES,
             listing_interval_ms=LISTING_INTERVAL_MS,
+            others_grace_ms=OTHERS_GRACE_MS,
         )
         if self.is_topic_deleted:
             machine.note(TopicDeleted())
@@ -176,8 +195,11 @@ class World:
                 self._crash,
                 self._replace_application,
                 self._intrude,
+                self._change_refs,
+                self._write_others,
+                self._commit_others,
             ],
-            [3, 12, 2, 2, 0.2, 0.3, 0.1, 0.05],
+            [self.changes, 12, 2, 2, 0.2, 0.3, 0.1, 0.05, 0.15, 0.1, 0.1],
         )[0]
         action()
 
@@ -194,12 +216,36 @@ class World:
             self.catalogue.intrude()
         self._note("another writer, or its end")
 
+    def _change_refs(self) -> None:
+        if self.random.random() < 0.5:
+            self.catalogue.add_ref()
+        else:
+            self.catalogue.drop_ref()
+        self._note(f"refs are {list(self.catalogue.refs.values())}")
+
+    def _write_others(self) -> None:
+        name = f"{OTHERS}-{self.random.getrandbits(32):08x}.parquet"
+        self.tier.objects[name] = StoredRows(0, ())
+        self.others[name] = self.now_ms
+        self._note(f"another writer's {name}")
+
+    def _commit_others(self) -> None:
+        young = [name for name, at_ms in self.others.items() if at_ms > self.now_ms - OTHERS_GRACE_MS]
+        if young:
+            name = self.random.choice(young)
+            is_done = self.catalogue.commit_to_branch(LiveFile(name, 0, 0, 0))
+            self._note(f"{name} committed to a branch: {is_done}")
+
     def _crash(self) -> None:
         """A controller's process dies: whatever it had under way happens, happens late, or never."""
         self.crashes += 1
         self._leave_under_way(self.committer)
         self.committer = self._new_committer()
         self._note("crash")
+        if self.random.random() < 0.3:
+            # Of brokers, too: what the commit under way adds may be in no manifest any more.
+            self.tier.lose_newest()
+            self._note("an unclean election")
 
     def _replace_application(self) -> None:
         """Another application takes the store; the one before lives on for a while."""
@@ -215,7 +261,7 @@ class World:
             case DeleteObjects(names) if committer.epoch == self.tier.owner_epoch:
                 self.deleting.append(Deleting(list(names)))
             case WritePieces(window) if self.random.random() < 0.5:
-                self._write(window)
+                self.stored.write(window)
             case _:
                 pass
 
@@ -241,6 +287,8 @@ class World:
                 self.deleting.remove(batch)
 
     def _delete(self, name: str) -> None:
+        if name in self.others and self.others[name] > self.now_ms - OTHERS_GRACE_MS:
+            raise ViolationError("OthersFilesStay", f"{name} may be in the next snapshot of a branch")
         self.deletions += self.tier.objects.pop(name, None) is not None
         for manifest in self.tier.manifests.values():
             if not self.is_topic_deleted and name in {segment.name for segment in manifest.segments}:
@@ -261,13 +309,14 @@ class World:
                 is_known = snapshot is not None and snapshot.snapshot_id == known
                 files = () if newest is None else tuple(newest.files.values())
                 snapshots = tuple(each.snapshot for each in self.catalogue.snapshots)
-                return TableRead(snapshots, snapshot, None if is_known else files)
+                refs = (*self.catalogue.refs.values(), *main_of(snapshot))
+                return TableRead(snapshots, snapshot, None if is_known else files, refs=refs)
             case ReadManifests():
                 return ManifestsRead(dict(self.tier.manifests))
             case ReadFooters(windows):
                 return FootersRead(
                     {
-                        window.segment.name: self._file(window.segment.name)
+                        window.segment.name: self.stored.file(window.segment.name)
                         for window in windows
                         if window.segment.name in self.tier.objects
                     }
@@ -275,12 +324,13 @@ class World:
             case WritePieces(window):
                 if window.segment.name not in self.tier.objects:
                     return EffectFailed("404")
-                return PiecesWritten(window, self._write(window))
+                return PiecesWritten(window, self.stored.write(window))
             case Commit():
                 landed = self.catalogue.commit(effect)
                 return CommitStale() if landed is None else Committed(effect, landed)
             case ExpireSnapshots(snapshot_ids):
-                self.catalogue.expire(snapshot_ids)
+                if not self.catalogue.expire(effect):
+                    return CommitStale()
                 self._check_readers()
                 left = {each.snapshot.snapshot_id for each in self.catalogue.snapshots}
                 return SnapshotsExpired(tuple(each for each in snapshot_ids if each not in left))
@@ -291,35 +341,11 @@ class World:
                     self._delete(name)
                 return ObjectsDeleted(names)
             case ListObjects():
-                return ObjectsListed(tuple(self.tier.objects))
-
-    def _file(self, name: str) -> TableFile:
-        stored = self.tier.objects[name]
-        offsets = [offset for offset, _, _ in stored.rows]
-        times = [time for _, time, _ in stored.rows]
-        return TableFile(
-            name,
-            stored.partition,
-            min(offsets),
-            max(offsets),
-            min(times),
-            max(times),
-            len(offsets),
-            100,
-            (4,),
-        )
-
-    def _write(self, window: Window) -> tuple[TableFile, ...]:
-        by_value: dict[int, list[tuple[int, int, int]]] = {}
-        for row in self.tier.objects[window.segment.name].rows:
-            if window.start_offset <= row[0] < window.end_offset:
-                by_value.setdefault(partition_value(self.partitioned_by, row[1]), []).append(row)
-        files = []
-        for value, rows in sorted(by_value.items()):
-            name = piece_name(TOPIC, TOPIC_ID, window, value)
-            self.tier.objects.setdefault(name, StoredRows(window.partition, tuple(rows)))
-            files.append(self._file(name))
-        return tuple(files)
+                return ObjectsListed(
+                    tuple(ListedObject(name, 1, self.others.get(name, 0)) for name in self.tier.objects)
+                )
+            case FindHeld():
+                return HeldFound(self.stored.held(effect))
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -333,15 +359,35 @@ class World:
         self.catalogue.roll_back()
         self._settle()
         self._compare()
+        if self.random.random() < 0.5:
+            self._drop_refs()
+            self._settle()
+            self._compare()
         self.is_topic_deleted = True
         self.committer.machine.note(TopicDeleted())
         self._settle()
+        if self.catalogue.refs:
+            self._compare_held()
+            self._drop_refs()
+            self._settle()
         self._compare_deleted()
+
+    def _drop_refs(self) -> None:
+        while self.catalogue.refs:
+            self.catalogue.drop_ref()
+
+    def _compare_held(self) -> None:
+        """Compare what is left of a deleted topic whose table has branches and tags."""
+        if self.retention is Retention.FOREVER:
+            return
+        named = {name for stored in self.catalogue.snapshots for name in stored.files}
+        if not self.committer.machine.is_finished and (left := self.tier.objects.keys() - named):
+            raise ViolationError("NothingIsLeft", f"{sorted(left)}")
 
     def _settle(self) -> None:
         end_ms = self.now_ms + QUIET_MS
         while self.now_ms < end_ms and not self.committer.machine.is_finished:
-            self.now_ms += 100
+            self.now_ms += 200
             self.catalogue.now_ms = self.now_ms
             for committer in [*self.zombies, self.committer]:
                 self._pass_on(committer)
@@ -367,11 +413,22 @@ class World:
         self._compare_objects()
 
     def _compare_objects(self) -> None:
-        newest = self.catalogue.newest
-        named = {segment.name for each in self.tier.manifests.values() for segment in each.segments}
-        live = set() if newest is None else set(newest.files)
-        unreferenced = {name for each in self.tier.manifests.values() for name in each.unreferenced}
-        if left := (unreferenced & set(self.tier.objects)) - live - named:
+        """Look for objects that nothing names; a segment of the present leader may be named soon."""
+        if self.catalogue.newest is None:
+            return
+        manifests = self.tier.manifests
+        named = {segment.name for each in manifests.values() for segment in each.segments}
+        for stored in self.catalogue.snapshots:
+            named |= stored.files.keys()
+        given_up = {name for each in manifests.values() for name in each.unreferenced}
+        left = {
+            name
+            for name in self.tier.objects.keys() - named
+            if name in given_up
+            or not name.startswith(SEGMENTS)
+            or (leader_epoch_of(name) or 0) < manifests[int(name.split("/")[-2])].leader_epoch
+        }
+        if left:
             raise ViolationError("NothingIsLeft", f"{sorted(left)}")
 
     def _compare_deleted(self) -> None:
@@ -385,6 +442,10 @@ class World:
                 raise ViolationError("DeletionEnds", "an old snapshot has files of a deleted topic")
         elif newest is not None:
             self._rows_of(newest)
+
+
+def main_of(newest: TableSnapshot | None) -> tuple[TableRef, ...]:
+    return () if newest is None else (TableRef(MAIN, newest.snapshot_id, True),)
 
 
 def run_seed(seed: int) -> World:

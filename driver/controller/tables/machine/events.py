@@ -10,8 +10,10 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from sparklog.driver.controller.tables.machine.snapshot_refs import TableRef
 from sparklog.driver.controller.tables.machine.table_files import LiveFile, TableFile, Window
 from sparklog.node.remote_log.machine.manifest import Manifest
+from sparklog.node.remote_log.object_store import ListedObject
 from sparklog.protocol.types import Offset, TimestampMs
 
 
@@ -63,6 +65,16 @@ class TableSnapshot:
     end_offsets: Mapping[int, Offset] = field(default_factory=dict)
     description: str = ""
     """Of another writer's snapshot: its operation and engine, for messages."""
+    parent_id: int | None = None
+    """None for no parent, and for one that has expired."""
+
+
+class HeldFile(NamedTuple):
+    """A file of a snapshot that is looked for by its name."""
+
+    name: str
+    snapshot_id: int
+    size_bytes: int
 
 
 # --- effects ----------------------------------------------------------------------------------------
@@ -123,8 +135,21 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class ExpireSnapshots:
-    """Effect: take these snapshots out of the table; answer `SnapshotsExpired`."""
+    """Effect: take these snapshots and branches or tags out of the table; answer `SnapshotsExpired`.
 
+    A table with other refs than `known_refs`, `main` apart, refuses it: `CommitStale`.
+    """
+
+    snapshot_ids: tuple[int, ...]
+    ref_names: tuple[str, ...] = ()
+    known_refs: tuple[TableRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FindHeld:
+    """Effect: find those of these objects that the files of these snapshots are; answer `HeldFound`."""
+
+    names: tuple[str, ...]
     snapshot_ids: tuple[int, ...]
 
 
@@ -137,7 +162,7 @@ class DeleteObjects:
 
 @dataclass(frozen=True, slots=True)
 class ListObjects:
-    """Effect: list the topic's segments and the table's pieces; answer `ObjectsListed`."""
+    """Effect: list the topic's segments and the table's own objects; answer `ObjectsListed`."""
 
 
 TableEffect: TypeAlias = (
@@ -147,6 +172,7 @@ TableEffect: TypeAlias = (
     | WritePieces
     | Commit
     | ExpireSnapshots
+    | FindHeld
     | DeleteObjects
     | ListObjects
 )
@@ -171,6 +197,8 @@ class TableRead:
     files: tuple[LiveFile, ...] | None
     began_again: bool = False
     """Whether this process has created the table, although the topic had one before."""
+    refs: tuple[TableRef, ...] = ()
+    """All branches and tags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +258,17 @@ class ObjectsDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldFound:
+    """Each file with one of the snapshots that have it."""
+
+    files: tuple[HeldFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectsListed:
-    names: tuple[str, ...]
+    objects: tuple[ListedObject, ...]
+    metadata_in_use: frozenset[str] = frozenset()
+    """The last parts of the names of the table's metadata, read after the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +300,7 @@ TableEvent: TypeAlias = (
     | Committed
     | CommitStale
     | SnapshotsExpired
+    | HeldFound
     | ObjectsDeleted
     | ObjectsListed
     | EffectFailed

@@ -4,7 +4,7 @@ So the retention counts from then, and not from when a snapshot was made: a tabl
 has a newest snapshot of an hour ago, which queries of this minute read.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from sparklog.driver.controller.tables.machine.events import TableSnapshot
@@ -21,22 +21,31 @@ class SnapshotAges:
         if snapshot is not None:
             self._superseded_ms[snapshot.snapshot_id] = wall_ms
 
-    def keep(self, snapshots: Collection[TableSnapshot]) -> None:
-        """Forget all but these."""
+    def keep(
+        self, snapshots: Sequence[TableSnapshot], newest: TableSnapshot | None, wall_ms: TimestampMs
+    ) -> None:
+        """Forget all but these, the oldest first; a last one that is not the newest is superseded by now."""
         ids = {each.snapshot_id for each in snapshots}
         self._superseded_ms = {id: at_ms for id, at_ms in self._superseded_ms.items() if id in ids}
+        if snapshots and snapshots[-1] != newest:
+            self._superseded_ms.setdefault(snapshots[-1].snapshot_id, wall_ms)
 
     def expired(
         self, snapshots: Sequence[TableSnapshot], newest: TableSnapshot, before_ms: TimestampMs
     ) -> tuple[int, ...]:
         """Return the ids of those of `snapshots`, the oldest first, that were superseded before a time.
 
-        The successor of a snapshot says when, as far as it was not seen: a snapshot has the time of its
-        writer's attempt, and one that a rollback has made the newest again has a later successor.
+        The last child of a snapshot says when, as far as it was not seen: a snapshot has the time of its
+        writer's attempt, and one that a rollback has made the newest again has a later child. A snapshot
+        without children was rolled back, and the next one of the table says.
         """
+        until_ms = dict.fromkeys((each.snapshot_id for each in snapshots), 0)
+        until_ms |= {each.snapshot_id: next_one.timestamp_ms for each, next_one in pairwise(snapshots)}
+        for each in snapshots:
+            if each.parent_id in until_ms:
+                until_ms[each.parent_id] = max(until_ms[each.parent_id], each.timestamp_ms)
         return tuple(
-            each.snapshot_id
-            for each, successor in pairwise(snapshots)
-            if each != newest
-            and max(successor.timestamp_ms, self._superseded_ms.get(each.snapshot_id, 0)) < before_ms
+            id
+            for id, at_ms in until_ms.items()
+            if id != newest.snapshot_id and max(at_ms, self._superseded_ms.get(id, 0)) < before_ms
         )

@@ -2,8 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sparklog.protocol.types import Offset
+
+
+class RefFiles(NamedTuple):
+    """The files that the table no longer has, and that a branch or a tag keeps."""
+
+    ref: str
+    files: int
+    size_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.ref} keeps {self.files} files ({self.size_bytes} bytes) that the table no longer has"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +38,5 @@ class TableStatus:
     commits: int = 0
     failures: int = 0
     """Both since this controller has kept the table."""
+    held: tuple[RefFiles, ...] = ()
+    """What branches and tags keep in the store."""

@@ -13,28 +13,27 @@ Rules it keeps
 - The first commit of a machine is its claim, also if nothing changes. From then on no commit of a former one
   can succeed, since the newest snapshot is another one. Nothing is deleted before, nor while a commit whose
   outcome is unknown could still succeed.
-- An object is deleted when no manifest names it and every snapshot that may have it has expired: those that
-  are older than the first snapshot at which it was seen to be out of the table. Leaders delete no segment
+- An object is deleted when no manifest names it and no snapshot has it: those that are older than the first
+  one at which it was seen to be out of the table have expired, or are kept by a branch or a tag and were
+  looked through. Leaders delete no segment
   that a manifest of a table's topic has named (`TierConfig.is_table`): they leave it to this machine.
 
 Order for the caller: pass each event, carry the effect out, pass its answer. A new machine gets `Ticked`
 first, and about once a second from then on.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from sparklog.driver.controller.tables.machine.deletions import LISTING_INTERVAL_MS, TableDeletions
 from sparklog.driver.controller.tables.machine.events import (
     Commit,
     CommitStale,
     Committed,
     ConfigChanged,
-    DeleteObjects,
     EffectFailed,
-    ExpireSnapshots,
+    FindHeld,
     FootersRead,
-    ListObjects,
+    HeldFound,
     ManifestsRead,
     ObjectsDeleted,
     ObjectsListed,
@@ -66,20 +65,21 @@ from sparklog.driver.controller.tables.machine.next_commit import (
     is_whole,
     take,
 )
-from sparklog.driver.controller.tables.machine.snapshot_ages import SnapshotAges
+from sparklog.driver.controller.tables.machine.table_cleaning import (
+    LISTING_INTERVAL_MS,
+    OTHERS_GRACE_MS,
+    TableCleaning,
+    TableView,
+)
 from sparklog.driver.controller.tables.machine.table_difference import TableDifference
-from sparklog.driver.controller.tables.machine.table_files import TABLES, TableFile, Window
+from sparklog.driver.controller.tables.machine.table_files import TableFile, Window
 from sparklog.driver.controller.tables.machine.table_status import TableStatus
 from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.node.remote_log.machine.manifest import Manifest
-from sparklog.node.remote_log.machine.manifest_changes import named_objects
-from sparklog.node.remote_log.machine.names import leader_epoch_of
 from sparklog.protocol.types import TimestampMs
 
 MOST_FOOTERS: Final = 64
 """Read with one effect."""
-EXPIRIES: Final = 10
-"""So often within their retention snapshots are looked through."""
 _BACKOFF: Final = ExponentialBackoff(first_ms=500, max_ms=30_000)
 
 
@@ -94,6 +94,7 @@ class TopicTable:
         *,
         most_files: int = MOST_FILES,
         listing_interval_ms: int = LISTING_INTERVAL_MS,
+        others_grace_ms: int = OTHERS_GRACE_MS,
     ) -> None:
         """`committer` is unique to this machine; a commit takes about `most_files` files."""
         self._most_files: Final = most_files
@@ -109,7 +110,6 @@ class TopicTable:
         self._failures = 0
         self._next_ms = 0
         """When the next effect may begin, after a failure or until the next commit is due."""
-        self._next_expiry_ms = 0
         self._is_unresolved = False
         """Whether a commit may still succeed that has the newest snapshot as its parent."""
         self._now_ms = self._wall_ms = 0
@@ -132,8 +132,7 @@ class TopicTable:
         """Of segments that the table lacks, by names."""
         self._pieces: dict[Window, tuple[TableFile, ...]] = {}
         """Of windows that the table lacks; of those without a record as long as they are in a manifest."""
-        self._ages: Final = SnapshotAges()
-        self._deletions: Final = TableDeletions(listing_interval_ms)
+        self._cleaning: Final = TableCleaning(listing_interval_ms, others_grace_ms)
         self._began_again = False
         """Whether an earlier table may have rows that this one lacks."""
         self.is_deleted = False
@@ -158,6 +157,7 @@ class TopicTable:
             problem=self.ended or self._problem or self._error,
             files=len(self._difference.live_names),
             level_ms=self._level_ms,
+            held=self._cleaning.held,
         )
 
     @property
@@ -174,6 +174,8 @@ class TopicTable:
             case TopicDeleted():
                 self.is_deleted = True
                 self._has_read_table = self._has_read_manifests = False
+                if self._gives_all_up:
+                    self._manifests = {}
         self._next_ms = 0
 
     def handle(self, event: TableEvent, now_ms: int, wall_ms: TimestampMs) -> TableEffect | None:
@@ -230,9 +232,12 @@ class TopicTable:
                 gone = set(event.snapshot_ids)
                 self._snapshots = tuple(each for each in self._snapshots if each.snapshot_id not in gone)
             case ObjectsDeleted():
-                self._deletions.deleted(event.names)
+                self._cleaning.deletions.deleted(event.names)
+            case HeldFound():
+                assert isinstance(effect, FindHeld)
+                self._cleaning.deletions.looked_for(effect.names, effect.snapshot_ids, event.files)
             case ObjectsListed():
-                self._objects_listed(event.names)
+                self._cleaning.objects_listed(event, self._view, self._wall_ms)
         self._error, self._failures = None, 0
 
     def _failed(self, error: str) -> None:
@@ -249,8 +254,8 @@ class TopicTable:
         newest = event.newest
         if _id_of(newest) != _id_of(self._newest):
             self._is_unresolved = False
-            self._ages.superseded(self._newest, self._wall_ms)
-        self._ages.keep(event.snapshots)
+            self._cleaning.ages.superseded(self._newest, self._wall_ms)
+        self._cleaning.table_read(event.snapshots, newest, event.refs, self._wall_ms)
         self._problem = None
         self._snapshots, self._newest = event.snapshots, newest
         self._began_again |= event.began_again
@@ -264,6 +269,7 @@ class TopicTable:
         self._has_read_table = True
         if event.files is not None or newest is None:
             self._difference.files_read(event.files or ())
+            self._cleaning.deletions.in_table(self._difference.live_names)
         self._known_id = _id_of(newest)
 
     def _end(self, owner_epoch: int) -> None:
@@ -276,6 +282,9 @@ class TopicTable:
         newest_epoch = max((each.owner_epoch for each in manifests.values()), default=0)
         if newest_epoch > self.owner_epoch:
             self._end(newest_epoch)
+            return
+        if self._gives_all_up:
+            # The topic was deleted while they were read.
             return
         self._has_read_manifests = True
         self._manifests, self._manifests_ms = manifests, self._now_ms
@@ -295,7 +304,7 @@ class TopicTable:
         assert self._taken is not None, "a commit was under way"
         self._difference.committed(effect, self._taken)
         self._snapshots = (*self._snapshots, snapshot)
-        self._ages.superseded(self._newest, self._wall_ms)
+        self._cleaning.ages.superseded(self._newest, self._wall_ms)
         self._newest = snapshot
         self._known_id = snapshot.snapshot_id
         added = {file.name for file in effect.added}
@@ -305,38 +314,14 @@ class TopicTable:
             for window, pieces in self._pieces.items()
             if not pieces or pieces[0].name not in added
         }
-        self._deletions.pieces_out((file.name for file in effect.removed), snapshot.sequence_number)
-
-    def _objects_listed(self, names: Iterable[str]) -> None:
-        assert self._newest is not None, "it has a claim"
-        in_use = self._live_names | {piece.name for each in self._pieces.values() for piece in each}
-        for manifest in self._manifests.values():
-            in_use |= named_objects(manifest)
-        orphans = (name for name in names if name not in in_use and self._is_orphan(name))
-        self._deletions.orphans_found(orphans, self._newest.sequence_number)
-
-    def _is_orphan(self, name: str) -> bool:
-        """Return whether an object that is not in use never will be.
-
-        A segment of the present leader epoch may be in the next manifest; those of earlier ones no leader
-        can bring into a manifest any more.
-        """
-        if name.startswith(TABLES):
-            return True
-        leader_epoch = leader_epoch_of(name)
-        partition = name.split("/")[-2]
-        manifest = self._manifests.get(int(partition)) if partition.isdecimal() else None
-        return leader_epoch is not None and manifest is not None and leader_epoch < manifest.leader_epoch
+        removed = (file.name for file in effect.removed)
+        self._cleaning.removed(removed, self._manifests, snapshot.sequence_number)
 
     # --- what comes next ------------------------------------------------------------------------
 
     @property
     def _retention(self) -> Retention:
         return self.settings.retention
-
-    @property
-    def _live_names(self) -> set[str]:
-        return self._difference.live_names
 
     def _next_effect(self) -> TableEffect | None:
         if self._now_ms < self._next_ms:
@@ -350,7 +335,8 @@ class TopicTable:
             self._level_ms = self._manifests_ms
             effect = self._next_cleaning()
         if effect is None:
-            self.is_finished = self.is_deleted and (not self._gives_all_up or len(self._snapshots) <= 1)
+            is_clean = self._gives_all_up or self._keeps_all or self._cleaning.deletions.is_empty
+            self.is_finished = self.is_deleted and is_clean and len(self._snapshots) <= 1
             self._begin_round_in(self.settings.commit_interval_ms)
         return effect
 
@@ -366,7 +352,7 @@ class TopicTable:
         parts = [self._added(group) for group in taken.groups]
         removed = [file for group in taken.groups for file in group.removed]
         added = [file for files in parts for file in files]
-        self._deletions.wanted_again(file.name for file in added)
+        self._cleaning.deletions.in_table(file.name for file in added)
         newest = self._newest
         ends = {} if newest is None else dict(newest.end_offsets)
         ends.update({partition: each.end_offset for partition, each in self._manifests.items()})
@@ -385,6 +371,11 @@ class TopicTable:
     def _gives_all_up(self) -> bool:
         """Whether the rows leave the table with their topic."""
         return self.is_deleted and self.settings.retention is Retention.TOPIC
+
+    @property
+    def _keeps_all(self) -> bool:
+        """Whether a table of before may be the only one that names what the topic has left."""
+        return self._began_again and self._retention is Retention.FOREVER
 
     def _changes(self) -> list[PartitionChange]:
         if self._gives_all_up:
@@ -412,24 +403,24 @@ class TopicTable:
             files += [self._footers[window.segment.name]] if pieces is None else pieces
         return files
 
+    @property
+    def _view(self) -> TableView:
+        assert self._newest is not None, "it has a claim"
+        files = self._difference.live_names | {piece.name for each in self._pieces.values() for piece in each}
+        return TableView(self._snapshots, self._newest, files, self._manifests, self._gives_all_up)
+
     def _next_cleaning(self) -> TableEffect | None:
         if not self._is_claimed or self._is_unresolved:
             return None
-        assert self._newest is not None
-        if self._now_ms >= self._next_expiry_ms:
-            pause_ms = self.settings.snapshot_retention_ms // EXPIRIES
-            self._next_expiry_ms = self._now_ms + pause_ms
-            before_ms = self._wall_ms - self.settings.snapshot_retention_ms
-            expired = self._ages.expired(self._snapshots, self._newest, before_ms)
-            if expired:
-                return ExpireSnapshots(expired)
-        if self.is_deleted or (self._began_again and self._retention is Retention.FOREVER):
+        view = self._view
+        expiry = self._cleaning.next_expiry(
+            view, self.settings.snapshot_retention_ms, self._now_ms, self._wall_ms
+        )
+        if expiry is not None:
+            return expiry
+        if self._keeps_all:
             return None
-        self._deletions.note_out(self._manifests.values(), self._live_names, self._newest.sequence_number)
-        names = self._deletions.due(min(each.sequence_number for each in self._snapshots))
-        if names:
-            return DeleteObjects(names)
-        return ListObjects() if self._deletions.is_listing_due(self._now_ms) else None
+        return self._cleaning.next_deletion(view, self._now_ms)
 
 
 def _id_of(snapshot: TableSnapshot | None) -> int | None:

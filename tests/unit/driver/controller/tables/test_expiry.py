@@ -2,6 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
+from sparklog.driver.controller.tables.machine.events import ExpireSnapshots
+from sparklog.driver.controller.tables.machine.snapshot_refs import without_main
+from sparklog.driver.controller.tables.table_errors import StaleTableError
 from tests.unit.driver.controller.tables.lake import IDENTITY, PlainLake
 
 
@@ -12,7 +17,9 @@ def test_snapshot_that_others_went_back_to_does_not_expire(tmp_path: Path) -> No
     others = lake.catalog.load_table(IDENTITY.name)
     others.manage_snapshots().create_tag(first, "audit").commit()
     others.manage_snapshots().rollback_to_snapshot(second).commit()
-    assert lake.table.expire([first, second]) == ()
+    with pytest.raises(StaleTableError):
+        lake.table.expire(ExpireSnapshots((first, second)))
+    assert lake.table.expire(ExpireSnapshots((first, second), (), without_main(lake.table.refs()))) == ()
     assert lake.rows_at() == 2
     assert lake.rows_at(first) == 1
     assert lake.rows_at(third) == 3
@@ -25,7 +32,7 @@ def test_manifests_of_a_snapshot_made_meanwhile_stay(tmp_path: Path) -> None:
     other = PlainLake(tmp_path)
     other.end_offset = 2
     other.commit()
-    assert lake.table.expire([first]) == (first,)
+    assert lake.table.expire(ExpireSnapshots((first,))) == (first,)
     assert lake.rows_at() == 3
 
 
@@ -33,6 +40,20 @@ def test_manifest_list_that_is_gone_already_stops_no_expiry(tmp_path: Path) -> N
     """A former driver was killed between its deletions."""
     lake = PlainLake(tmp_path)
     first, second, _ = (lake.commit().snapshot_id for _ in range(3))
-    assert lake.table.expire([first]) == (first,)
-    assert lake.table.expire([first, second]) == (first, second)
+    assert lake.table.expire(ExpireSnapshots((first,))) == (first,)
+    assert lake.table.expire(ExpireSnapshots((first, second))) == (first, second)
     assert lake.rows_at() == 3
+
+
+def test_tag_that_is_too_old_goes_with_its_snapshot(tmp_path: Path) -> None:
+    """Nobody else may expire anything of the table, since it has gc.enabled=false."""
+    lake = PlainLake(tmp_path)
+    first, _ = (lake.commit().snapshot_id for _ in range(2))
+    others = lake.catalog.load_table(IDENTITY.name)
+    others.manage_snapshots().create_tag(first, "audit", max_ref_age_ms=1).commit()
+    lake.table.load()
+    known = without_main(lake.table.refs())
+    assert [(ref.name, ref.max_ref_age_ms) for ref in known] == [("audit", 1)]
+    assert lake.table.expire(ExpireSnapshots((first,), ("audit",), known)) == (first,)
+    assert list(others.refresh().refs()) == ["main"]
+    assert lake.rows_at() == 2

@@ -3,7 +3,7 @@
 import re
 from uuid import UUID
 
-from sparklog.driver.controller.tables.machine.table_status import TableStatus
+from sparklog.driver.controller.tables.machine.table_status import RefFiles, TableStatus
 from sparklog.driver.ui.machine.status import Trouble
 from sparklog.driver.ui.machine.topic_health import TopicHealth
 from sparklog.driver.ui.machine.topic_settings import Setting
@@ -66,12 +66,14 @@ def test_partition_shows_what_its_leader_says_and_what_is_committed() -> None:
 
 def test_topic_that_is_a_table_shows_its_snapshot_and_what_keeps_it_from_going_on() -> None:
     """The state of a table is nowhere else to be seen but in the log."""
-    status = TableStatus("a", "topics.a", 17, {0: 5}, 1_234, f"another writer's {EVIL}")
+    held = (RefFiles(f"audit {EVIL}", 3, 4_096),)
+    status = TableStatus("a", "topics.a", 17, {0: 5}, 1_234, f"another writer's {EVIL}", held)
     page = topic_page(
         topic(1), 1, min_insync_replicas=1, metrics={}, settings=(), remark=None, iceberg=status
     )
     assert "<code>topics.a</code> \N{MIDDLE DOT} snapshot 17 \N{MIDDLE DOT} 1,234 offsets to commit" in page
     assert "another writer" in page
+    assert "keeps 3 files (4096 bytes) that the table no longer has" in page
     assert "<img" not in page
 
 

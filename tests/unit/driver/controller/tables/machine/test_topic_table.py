@@ -13,9 +13,13 @@ from sparklog.driver.controller.tables.machine.events import (
     DeleteObjects,
     EffectFailed,
     ExpireSnapshots,
+    FindHeld,
     FootersRead,
+    HeldFile,
+    HeldFound,
     ListObjects,
     ManifestsRead,
+    ObjectsDeleted,
     ObjectsListed,
     PartitionedBy,
     PiecesWritten,
@@ -33,9 +37,13 @@ from sparklog.driver.controller.tables.machine.events import (
     TopicDeleted,
     WritePieces,
 )
-from sparklog.driver.controller.tables.machine.table_files import TableFile, Window
+from sparklog.driver.controller.tables.machine.snapshot_refs import TableRef
+from sparklog.driver.controller.tables.machine.table_cleaning import OTHERS_GRACE_MS
+from sparklog.driver.controller.tables.machine.table_files import TableFile, Window, table_prefix
+from sparklog.driver.controller.tables.machine.table_status import RefFiles
 from sparklog.driver.controller.tables.machine.topic_table import MOST_FOOTERS, TopicTable
 from sparklog.node.remote_log.machine.manifest import Manifest, RemoteSegment
+from sparklog.node.remote_log.object_store import ListedObject
 
 TOPIC_ID: Final = UUID(int=3)
 INTERVAL_MS: Final = 60_000
@@ -70,6 +78,7 @@ class Play:
         self.machine = TopicTable(TableIdentity("t", TOPIC_ID, "topics.t"), 1, "me", settings, 1)
         self.now_ms = 0
         self.snapshots: tuple[TableSnapshot, ...] = ()
+        self.refs: tuple[TableRef, ...] = ()
 
     def gets(self, event: TableEvent, after_ms: int = 0) -> object:
         self.now_ms += after_ms
@@ -89,7 +98,7 @@ class Play:
         newest = self.snapshots[-1] if self.snapshots else None
         known = None if newest is None else newest.snapshot_id
         assert self.gets(Ticked(), after_ms) == ReadTable(known)
-        assert self.gets(TableRead(self.snapshots, newest, None)) == ReadManifests(1)
+        assert self.gets(TableRead(self.snapshots, newest, None, refs=self.refs)) == ReadManifests(1)
         return self.gets(ManifestsRead({0: found}))
 
     def begun(self, *segments: RemoteSegment) -> None:
@@ -173,16 +182,69 @@ def test_snapshot_that_was_the_newest_again_expires_its_retention_after_that() -
     assert play.round(manifest(A, B), INTERVAL_MS) == ExpireSnapshots((100, 150))
 
 
-def test_nothing_is_deleted_while_a_tag_keeps_an_older_snapshot() -> None:
-    """The tag was made to read that snapshot later."""
-    play = Play()
+def tagged(play: Play, *refs: TableRef) -> object:
+    """Merge the parts of the table, and let the snapshot of before get these refs; return the next effect."""
     play.begun(A, B)
     found = manifest(MERGED, unreferenced=[A, B])
     play.round(found, INTERVAL_MS)
-    commit = play.gets(FootersRead({MERGED.name: file_of(MERGED)}))
-    play.gets(play.committed(commit))
-    assert play.round(found, RETENTION_MS + 1) == ExpireSnapshots((100,))
-    assert play.gets(SnapshotsExpired(())) is None
+    play.gets(play.committed(play.gets(FootersRead({MERGED.name: file_of(MERGED)}))))
+    play.refs = refs
+    return play.round(found, RETENTION_MS + 1)
+
+
+def test_files_of_a_tags_snapshot_stay_and_the_rest_goes() -> None:
+    """The tag was made to read that snapshot later, and says nothing of other files."""
+    play = Play()
+    assert tagged(play, TableRef("audit", 100)) == FindHeld((A.name, B.name), (100,))
+    effect = play.gets(HeldFound((HeldFile(A.name, 100, 7),)))
+    assert effect == DeleteObjects((B.name,))
+    assert play.gets(ObjectsDeleted((B.name,))) is None
+    assert play.machine.status.held == (RefFiles("audit", 1, 7),)
+    play.refs = ()
+    found = manifest(MERGED, unreferenced=[A])
+    assert play.round(found, RETENTION_MS) == ExpireSnapshots((100,))
+    assert play.gets(SnapshotsExpired((100,))) == DeleteObjects((A.name,))
+    assert play.machine.status.held == ()
+
+
+def test_tag_goes_when_it_is_as_old_as_it_may_be() -> None:
+    """Iceberg's other engines leave that to the writer of the table."""
+    play = Play()
+    ref = TableRef("audit", 100, max_ref_age_ms=RETENTION_MS // 2)
+    assert tagged(play, ref) == ExpireSnapshots((100,), ("audit",), (ref,))
+
+
+def test_refs_of_a_moment_ago_are_looked_at_before_snapshots_expire() -> None:
+    """A new branch can be given some of these snapshots."""
+    play = Play()
+    assert tagged(play) == ExpireSnapshots((100,))
+    assert play.gets(CommitStale()) == ReadTable(200)
+
+
+def test_rolled_back_snapshot_expires_although_none_comes_after_it() -> None:
+    """Nothing is deleted while it is there, since another writer has made it."""
+    play = Play()
+    play.begun(A)
+    others = TableSnapshot(150, 2, play.now_ms, description="overwrite by spark", parent_id=100)
+    ours = play.snapshots[0]
+    for after_ms, effect in ((INTERVAL_MS, None), (RETENTION_MS + 1, ExpireSnapshots((150,)))):
+        play.gets(Ticked(), after_ms)
+        assert play.gets(TableRead((ours, others), ours, None)) == ReadManifests(1)
+        assert play.gets(ManifestsRead({0: manifest(A)})) == effect
+
+
+def test_only_old_objects_of_other_writers_are_collected() -> None:
+    """A young one may be in the next snapshot of a branch, and metadata in the next version of the table."""
+    play = Play()
+    effect = play.round(manifest(A))
+    assert isinstance(effect, ReadFooters)
+    assert play.gets(play.committed(play.gets(FootersRead({A.name: file_of(A)})))) == ListObjects()
+    play.now_ms = OTHERS_GRACE_MS + 10
+    prefix = table_prefix("t", TOPIC_ID)
+    names = ("data/old.parquet", "data/young.parquet", "metadata/old.avro", "metadata/in-use.avro")
+    listed = tuple(ListedObject(prefix + name, 1, 10 if "young" in name else 9) for name in names)
+    deleted = (f"{prefix}data/old.parquet", f"{prefix}metadata/old.avro")
+    assert play.gets(ObjectsListed(listed, frozenset(["in-use.avro"]))) == DeleteObjects(deleted)
 
 
 def test_commit_without_an_answer_is_looked_for_before_another_one() -> None:
