@@ -1,6 +1,7 @@
 """The keeper of a table whose catalogue has lost it, has another one under its name, or is silent."""
 
 import asyncio
+import json
 import secrets
 import socket
 from collections.abc import Sequence
@@ -27,9 +28,18 @@ from sparklog.driver.controller.tables.redaction import Redaction
 from sparklog.driver.controller.tables.table_keeper import TableKeeper
 from sparklog.driver.controller.tables.table_marker import decode_marker
 from sparklog.node.remote_log.directory_store import DirectoryStore
-from sparklog.node.remote_log.machine.names import table_marker_name
+from sparklog.node.remote_log.machine.manifest import Manifest, RemoteSegment
+from sparklog.node.remote_log.machine.manifest_encoding import encode_manifest
+from sparklog.node.remote_log.machine.names import (
+    manifest_name,
+    segment_file_name,
+    segments_prefix,
+    table_marker_name,
+)
 from sparklog.node.remote_log.segments.segment_format import SCHEMA
+from sparklog.node.remote_log.segments.segment_writer import write_segment
 from tests.unit.executor.brokers import until
+from tests.unit.sparklog.node.remote_log.segments.rows import Record, rows_of
 
 IDENTITY: Final = TableIdentity("orders", UUID(int=7), "topics.orders")
 MARKER: Final = table_marker_name(IDENTITY.topic_id)
@@ -69,6 +79,24 @@ class Lake:
         machine = TopicTable(IDENTITY, 1, secrets.token_hex(8), settings, 1)
         threads = CatalogThreads(silence_s)
         return TableKeeper(machine, DirectoryStore(self.bucket), open_table, threads, owns_store)
+
+    def put_manifest(self) -> Path:
+        """Write a manifest of two records, and return the path of a segment that it has given up."""
+        topic, topic_id, _ = IDENTITY
+        paths = []
+        for base, name in enumerate("ab"):
+            path = self.bucket / segments_prefix(topic, topic_id, 0) / segment_file_name(base, 0, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_segment([rows_of([Record(base)])], path, topic=topic, topic_id=topic_id, partition=0)
+            paths.append(path)
+        old, new = (str(path.relative_to(self.bucket)) for path in paths)
+        size = paths[1].stat().st_size
+        segment = RemoteSegment(new, 1, 2, 1, size, size, 0, 0, 0)
+        manifest = Manifest(topic, topic_id, 0, 1, 0, 1, 2, (segment,), (), None, (old,), 0)
+        path = self.bucket / manifest_name(topic_id, 0)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(encode_manifest(manifest))
+        return paths[0]
 
     @property
     def has_table(self) -> bool:
@@ -138,6 +166,33 @@ def test_another_table_of_the_topic_does_not_replace_one_that_keeps_rows(lake: L
         lake.catalog.drop_table(IDENTITY.name)
         lake.catalog.create_table(IDENTITY.name, old.schema(), properties=old.properties)
         assert "is another table" in await lake.problem(Retention.FOREVER)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("retention", Retention)
+def test_files_that_only_a_lost_table_names_stay_if_rows_are_kept(lake: Lake, retention: Retention) -> None:
+    """The marker of an earlier version does not say which table it was, and another one is made."""
+
+    async def play() -> None:
+        given_up = lake.put_manifest()
+        await lake.begin(retention)
+        marker = json.loads((lake.bucket / MARKER).read_bytes())
+        (lake.bucket / MARKER).write_text(json.dumps(marker | {"table_uuid": None}))
+        lake.catalog.drop_table(IDENTITY.name)
+        given_up.touch()
+        keeper = lake.keeper(retention)
+        keeping = asyncio.create_task(keeper.run())
+        await until(lambda: keeper.machine.status.committed == {0: 2}, "the segment is in the table")
+        if retention is Retention.TOPIC:
+            await until(lambda: not given_up.exists(), "what the topic has left is deleted")
+        else:
+            seen = keeper.machine.status.snapshot_id
+            keeper.note(TopicDeleted())
+            await asyncio.wait_for(keeping, 30)
+            assert keeper.machine.status.snapshot_id == seen
+            assert given_up.exists()
+        await stop(keeping)
 
     asyncio.run(play())
 
