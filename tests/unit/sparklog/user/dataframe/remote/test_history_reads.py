@@ -1,6 +1,6 @@
 """A task's reads of segments in a store: exact, in order, and over objects that go."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,8 +60,9 @@ class Tier:
         assert found is not None
         return found
 
-    def reads(self, history: History) -> HistoryReads:
-        return HistoryReads(StoreLocation(self.directory.as_uri()), PARTITION_OF_TOPIC, TOPIC_ID, history)
+    def reads(self, history: History, pause: Callable[[float], None] = lambda pause_s: None) -> HistoryReads:
+        location = StoreLocation(self.directory.as_uri())
+        return HistoryReads(location, PARTITION_OF_TOPIC, TOPIC_ID, history, pause=pause)
 
 
 @pytest.fixture
@@ -143,6 +144,39 @@ def test_read_of_a_damaged_object_ends_before_it(tier: Tier, caplog: pytest.LogC
     assert offsets_of(reads) == list(range(10))
     assert reads.position == 10
     assert "read through brokers" in caplog.text
+
+
+def test_read_goes_on_when_a_store_that_did_not_answer_does_again(tier: Tier) -> None:
+    """The rest of a large range through brokers costs far more than a few seconds."""
+    names = "abc"
+    tier.name(*(tier.write(name, range(10 * number, 10 * number + 10)) for number, name in enumerate(names)))
+    whole = {name: (tier.directory / name).read_bytes() for name in names}
+    pauses_s: list[float] = []
+
+    def pause(pause_s: float) -> None:
+        """Complete one more object in every third pause."""
+        pauses_s.append(pause_s)
+        if len(pauses_s) % 3 == 0:
+            name = names[len(pauses_s) // 3]
+            (tier.directory / name).write_bytes(whole[name])
+
+    reads = tier.reads(tier.history(), pause)
+    for name in names[1:]:
+        (tier.directory / name).write_bytes(whole[name][:-1])
+    assert offsets_of(reads) == list(range(30))
+    assert pauses_s == [1, 2, 4, 1, 2, 4]
+
+
+def test_read_of_a_store_that_does_not_answer_ends_after_three_more_attempts(tier: Tier) -> None:
+    """Brokers have the rest in their caches, or say that it cannot be had."""
+    tier.name(tier.write("a", range(10)), tier.write("b", range(10, 20)))
+    pauses_s: list[float] = []
+    reads = tier.reads(tier.history(), pauses_s.append)
+    cut = tier.directory / "b"
+    cut.write_bytes(cut.read_bytes()[:-1])
+    assert offsets_of(reads) == list(range(10))
+    assert reads.position == 10
+    assert pauses_s == [1, 2, 4]
 
 
 def test_manifest_of_another_application_is_not_followed(tier: Tier) -> None:
