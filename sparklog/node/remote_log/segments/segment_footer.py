@@ -7,6 +7,7 @@ the object, so one ranged read gets it, or two if it is longer than expected.
 from bisect import bisect_left
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -87,6 +88,24 @@ class SegmentFooter:
     def memory_bytes(self) -> int:
         """About what a cached footer takes."""
         return 4 * len(self.data)
+
+    def check_records(self, record_count: int) -> None:
+        """Check that the row groups have so many records, in the order of their offsets.
+
+        Readers of some columns decode no offsets, so that nothing else would notice another object's footer.
+
+        Raises:
+            CorruptSegmentError.
+        """
+        found = sum(each.record_count for each in self.row_groups)
+        if found != record_count:
+            raise CorruptSegmentError(f"{self.name} has {found} records, in its manifest are {record_count}")
+        for one, other in pairwise(self.row_groups):
+            if other.first_offset <= one.last_offset:
+                raise CorruptSegmentError(
+                    f"{self.name}: a row group that begins at offset {other.first_offset} follows one that "
+                    f"ends at {one.last_offset}"
+                )
 
     def groups_within(self, start_offset: Offset, end_offset: Offset) -> Iterator[int]:
         """Yield the numbers of the row groups that may have records of [start_offset, end_offset)."""

@@ -17,7 +17,8 @@ class RemotePiece(NamedTuple):
     name: str
     """Of the object, below the prefix of the store."""
     size_bytes: int
-    """Of the object."""
+    """Of the object, as is the number of records."""
+    record_count: int
     start_offset: Offset
     end_offset: Offset
 
@@ -35,8 +36,9 @@ class History(NamedTuple):
     def within(self, start_offset: Offset, end_offset: Offset) -> "History | None":
         """Return what is in a range; None if it begins at the seam or later.
 
-        >>> History(0, 20, 1, (RemotePiece("a", 9, 0, 10), RemotePiece("b", 9, 10, 20))).within(4, 8).pieces
-        (RemotePiece(name='a', size_bytes=9, start_offset=4, end_offset=8),)
+        >>> pieces = (RemotePiece("a", 9, 10, 0, 10), RemotePiece("b", 9, 10, 10, 20))
+        >>> History(0, 20, 1, pieces).within(4, 8).pieces
+        (RemotePiece(name='a', size_bytes=9, record_count=10, start_offset=4, end_offset=8),)
         """
         start, end = max(start_offset, self.start_offset), min(end_offset, self.end_offset)
         if start > start_offset or start >= end:
@@ -62,7 +64,7 @@ def history_of(manifest: Manifest) -> History:
         manifest.end_offset,
         manifest.owner_epoch,
         tuple(
-            RemotePiece(each.name, each.size_bytes, each.base_offset, each.end_offset)
+            RemotePiece(each.name, each.size_bytes, each.record_count, each.base_offset, each.end_offset)
             for each in manifest.segments
         ),
     )

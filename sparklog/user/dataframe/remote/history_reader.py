@@ -151,7 +151,9 @@ class _Reads:
                 yield tuple(sorted(columns)), chunks
 
     async def _opened(self, piece: RemotePiece) -> OpenedSegment:
-        return await open_segment(self._store, piece.name, piece.size_bytes)
+        segment = await open_segment(self._store, piece.name, piece.size_bytes)
+        segment.footer.check_records(piece.record_count)
+        return segment
 
     async def _load(
         self, piece: RemotePiece, segment: OpenedSegment, columns: tuple[str, ...], chunks: ColumnChunks

@@ -39,7 +39,7 @@ def test_history_within_a_range_has_the_segments_cut_at_its_ends(
     found = history_of(manifest).within(start, end)
     assert found is not None
     assert (found.start_offset, found.end_offset) == (start, seam)
-    assert found.pieces == tuple(RemotePiece(name, 100, first, last) for name, first, last in pieces)
+    assert found.pieces == tuple(RemotePiece(name, 100, 1, first, last) for name, first, last in pieces)
 
 
 @pytest.mark.parametrize(("start", "end"), [(4, 30), (40, 50), (10, 10)])

@@ -179,6 +179,17 @@ def test_read_of_a_store_that_does_not_answer_ends_after_three_more_attempts(tie
     assert pauses_s == [1, 2, 4]
 
 
+def test_read_of_an_object_with_other_records_than_its_manifest_says_ends_before_it(
+    tier: Tier, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A count reads nothing but the footer, and would be wrong in silence."""
+    tier.name(tier.write("a", range(10)), replace(tier.write("b", range(10, 20)), record_count=11))
+    reads = tier.reads(tier.history())
+    assert [each.row_count for each in reads.rows([], check_crcs=True)] == [10]
+    assert reads.position == 10
+    assert "b has 10 records, in its manifest are 11" in caplog.text
+
+
 def test_manifest_of_another_application_is_not_followed(tier: Tier) -> None:
     """It goes on with a history of its own, which this application's brokers do not have."""
     tier.name(tier.write("a", range(10)))
