@@ -27,6 +27,11 @@ class ColumnChunks(NamedTuple):
     ranges: tuple[ByteRange, ...]
     """In the order of the object; they do not overlap."""
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that are read."""
+        return sum(each.end - each.start for each in self.ranges)
+
 
 def chunks_of(
     footer: SegmentFooter, row_groups: Sequence[int], columns: frozenset[str]

@@ -20,6 +20,8 @@ from sparklog.user.dataframe.remote.store_thread import StoreThread
 
 _AHEAD: Final = 3
 """Units of row groups that are read, or being read, before their consumer asks."""
+_AHEAD_BYTES: Final = 32 * 1024 * 1024
+"""Of these units, unless one alone has more: a record may be as large as a row group is else."""
 _REQUESTS: Final = 16
 """Reads of one task that are under way at a time."""
 _OFFSET: Final = "offset"
@@ -92,6 +94,8 @@ class _Reads:
         self._turns: Final = asyncio.Semaphore(_REQUESTS)
         self._tasks: Final[set[asyncio.Task[Any]]] = set()
         self._units: asyncio.Queue[asyncio.Future[_Loaded] | None] | None = None
+        self._ahead_bytes = 0
+        self._taken: Final = asyncio.Event()
 
     async def next(self) -> _Loaded | None:
         """Return the next unit; None at the end."""
@@ -99,7 +103,12 @@ class _Reads:
             self._units = asyncio.Queue(_AHEAD)
             self._begin(self._produce(self._units))
         unit = await self._units.get()
-        return None if unit is None else await unit
+        if unit is None:
+            return None
+        loaded = await unit
+        self._ahead_bytes -= loaded.chunks.size_bytes
+        self._taken.set()
+        return loaded
 
     async def close(self) -> None:
         for task in tuple(self._tasks):
@@ -126,10 +135,18 @@ class _Reads:
                 ]
                 segment = await segments.pop(0)
                 for columns, chunks in self._chunks(segment.footer, piece):
+                    await self._room(chunks.size_bytes)
                     await units.put(self._begin(self._load(piece, segment, columns, chunks)))
             await units.put(None)
         except Exception as error:  # of any kind: the consumer must not wait for more
             await units.put(self._begin(_failed(error)))
+
+    async def _room(self, size_bytes: int) -> None:
+        """Wait until so many bytes may be read ahead, and count them."""
+        while self._ahead_bytes and self._ahead_bytes + size_bytes > _AHEAD_BYTES:
+            self._taken.clear()
+            await self._taken.wait()
+        self._ahead_bytes += size_bytes
 
     def _chunks(
         self, footer: SegmentFooter, piece: RemotePiece

@@ -1,17 +1,21 @@
 """A task's reads of segments in a store: exact, in order, and over objects that go."""
 
+import asyncio
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sparklog.node.remote_log.directory_store import DirectoryStore
 from sparklog.node.remote_log.machine.manifest import Manifest, RemoteSegment
 from sparklog.node.remote_log.machine.manifest_changes import empty_manifest
 from sparklog.node.remote_log.machine.manifest_encoding import encode_manifest
 from sparklog.node.remote_log.machine.names import manifest_name
 from sparklog.node.remote_log.store_location import StoreLocation
 from sparklog.protocol.types import TopicPartition
+from sparklog.user.dataframe.remote import store_thread
 from sparklog.user.dataframe.remote.history import History, history_of
 from sparklog.user.dataframe.remote.history_reads import HistoryReads
 from sparklog.user.dataframe.remote.store_thread import close_stores
@@ -188,6 +192,27 @@ def test_read_of_an_object_with_other_records_than_its_manifest_says_ends_before
     assert [each.row_count for each in reads.rows([], check_crcs=True)] == [10]
     assert reads.position == 10
     assert "b has 10 records, in its manifest are 11" in caplog.text
+
+
+def test_large_records_are_read_ahead_up_to_a_limit(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record may have a gigabyte, and a worker has no memory for several of them."""
+    asked: list[int] = []
+
+    class Watched(DirectoryStore):
+        async def get_range(self, name: str, start: int, end: int) -> bytes:
+            asked.append(end - start)
+            return await super().get_range(name, start, end)
+
+    monkeypatch.setattr(store_thread, "open_store", lambda uri, options: Watched(tier.directory))
+    record = random.Random(1).randbytes(12_000_000)
+    tier.name(tier.write("a", range(6), record))
+    rows = tier.reads(tier.history()).rows(["value"], check_crcs=True)
+    taken = [next(rows).row_count]
+    store = store_thread.opened(StoreLocation(tier.directory.as_uri()))
+    for _ in range(100):
+        store.run(asyncio.sleep(0))
+    assert sum(asked) < 12_500_000 * 3 + 100_000
+    assert sum(taken) + sum(each.row_count for each in rows) == 6
 
 
 def test_manifest_of_another_application_is_not_followed(tier: Tier) -> None:
