@@ -43,7 +43,7 @@ from sparklog.user.client.topic_descriptions import readable_topics
 from sparklog.user.client.topics import Leader
 from sparklog.user.dataframe.planning import OffsetRange
 from sparklog.user.dataframe.remote.history import History, history_of
-from sparklog.user.dataframe.remote.store_thread import opened
+from sparklog.user.dataframe.remote.store_thread import opened, within_limit
 from sparklog.user.dataframe.warn_once import warn_once
 
 logger = logging.getLogger(__name__)
@@ -251,7 +251,8 @@ async def _manifests(store: ObjectStore, topic_ids: TopicIds) -> dict[TopicParti
     async def read(each: TopicPartition, topic_id: UUID) -> None:
         async with turns:
             try:
-                manifests[each] = (await read_manifest(store, topic_id, each.partition)).manifest
+                reading = read_manifest(store, topic_id, each.partition)
+                manifests[each] = (await within_limit(reading, store.uri)).manifest
             except ObjectMissingError:
                 manifests[each] = None
             except (StoreError, ManifestFormatError) as error:

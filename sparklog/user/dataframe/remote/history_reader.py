@@ -56,7 +56,7 @@ def history_rows(
     """
     reads = _Reads(store.store, history.pieces, frozenset(columns))
     try:
-        while (loaded := store.run(reads.next())) is not None:
+        while (loaded := store.read(reads.next())) is not None:
             yield _decoded(loaded, check_crcs=check_crcs)
     finally:
         store.run(reads.close())

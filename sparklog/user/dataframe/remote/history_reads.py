@@ -76,7 +76,7 @@ class HistoryReads:
         Raises:
             StoreError, ManifestFormatError: the manifest cannot be read.
         """
-        stored = store.run(read_manifest(store.store, self._topic_id, self._topic_partition.partition))
+        stored = store.read(read_manifest(store.store, self._topic_id, self._topic_partition.partition))
         rest = history_of(stored.manifest).within(self.position, before.end_offset)
         missing = before.within(self.position, before.end_offset)
         if rest is None or missing is None or rest.owner_epoch != before.owner_epoch:

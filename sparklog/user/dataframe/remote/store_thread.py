@@ -10,12 +10,30 @@ from collections.abc import Coroutine
 from threading import Thread
 from typing import Any, Final, TypeVar
 
+from sparklog.node.remote_log.object_store import StoreUnavailableError
 from sparklog.node.remote_log.opened_store import open_store
 from sparklog.node.remote_log.store_location import StoreLocation
 
 Result = TypeVar("Result")
 
 _MOST_STORES: Final = 4
+ANSWER_LIMIT_S: Final = 60.0
+"""Of a read with all its repetitions: a client that hangs must not hold a task for ever."""
+
+
+async def within_limit(
+    work: Coroutine[Any, Any, Result], uri: str, *, limit_s: float = ANSWER_LIMIT_S
+) -> Result:
+    """Await a read of a store.
+
+    Raises:
+        StoreUnavailableError: it has not ended within `limit_s`.
+    """
+    try:
+        async with asyncio.timeout(limit_s):
+            return await work
+    except TimeoutError:
+        raise StoreUnavailableError(f"{uri}: no answer within {limit_s:g} s") from None
 
 
 class StoreThread:
@@ -33,6 +51,14 @@ class StoreThread:
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on the loop; return its result, or raise its error."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def read(self, work: Coroutine[Any, Any, Result], *, limit_s: float = ANSWER_LIMIT_S) -> Result:
+        """Run a read of the store; return its result, or raise its error.
+
+        Raises:
+            StoreUnavailableError: it has not ended within `limit_s`.
+        """
+        return self.run(within_limit(work, self.store.uri, limit_s=limit_s))
 
     def close(self) -> None:
         self.run(self.store.close())
