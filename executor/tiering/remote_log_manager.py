@@ -47,7 +47,7 @@ from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatErr
 from sparklog.node.remote_log.object_store import ObjectStore
 from sparklog.node.remote_log.stored_manifest import read_manifest
 from sparklog.protocol.errors import ErrorCode, KafkaError
-from sparklog.protocol.types import BrokerId
+from sparklog.protocol.types import BrokerId, LeaderEpoch
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +96,10 @@ class RemoteLogManager(RoleListener[Replica]):
         self._followers_reads = asyncio.Semaphore(FOLLOWERS_READS_AT_A_TIME)
         self._led: dict[Replica, LedTier] = {}
         self._first_roles: dict[Replica, FirstRole] = {}
+        self._role_epochs: dict[Replica, LeaderEpoch] = {}
+        """The leader epochs of the present roles."""
+        self._last_role_epochs: dict[Replica, LeaderEpoch] = {}
+        """Those of the roles before."""
         self._ending: set[asyncio.Task[None]] = set()
         """Each waits for the tasks of a tier that has ended; the ticks of the others go on."""
         self._next_tick_ms = 0
@@ -128,21 +132,27 @@ class RemoteLogManager(RoleListener[Replica]):
 
     def stopped(self, replica: Replica) -> None:
         self._end(replica)
-        self._first_roles.pop(replica, None)
+        for known in (self._first_roles, self._role_epochs, self._last_role_epochs):
+            known.pop(replica, None)
 
     def deleted(self, replica: Replica) -> None:
         self.stopped(replica)
 
     def _note_role(self, replica: Replica) -> None:
         assert replica.leader_epoch is not None
-        if replica not in self._first_roles:
+        if replica in self._first_roles:
+            self._last_role_epochs[replica] = self._role_epochs[replica]
+        else:
             self._first_roles[replica] = FirstRole(replica.leader_epoch, replica.log.log_end_offset)
+        self._role_epochs[replica] = replica.leader_epoch
 
     def _is_whole(self, replica: Replica) -> bool:
         """Return whether the log of a new leader evidently has everything that its tier has."""
-        log = replica.log
-        is_outgrown = self._first_roles[replica].is_outgrown(log.epochs.latest, log.log_end_offset)
-        return is_outgrown and not replica.is_recovering
+        log, last_role_epoch = replica.log, self._last_role_epochs.get(replica)
+        if last_role_epoch is None or replica.is_recovering:
+            return False
+        first_role = self._first_roles[replica]
+        return first_role.is_outgrown(log.epochs.latest, log.log_end_offset, last_role_epoch)
 
     def _begin(self, replica: Replica) -> None:
         assert replica.leader_epoch is not None

@@ -5,9 +5,13 @@ while their logs are empty, and the last member of an ISR leads again after a po
 log.
 
 Rule: a record is evidence that was appended in this process, in a leadership not older than the first one in
-which the replica had a role here. The leader of that record has served, so it had, or had adopted, all that
-was in the tier before; a log is a prefix of its leader's; and what came into the tier afterwards was
-committed, so every member of the ISR has it. The caller adds that the election was clean, from that ISR.
+which the replica had a role here, nor than the last one before it leads. The leader of that record has
+served, so it had, or had adopted, all that was in the tier before; a log is a prefix of its leader's; and
+what came into the tier afterwards was committed, so every member of the ISR has it. The caller adds that the
+election was clean, from that ISR.
+
+A record from before the last leadership is no evidence: a power cut may have shortened the log of the last
+leader, and the replica's own log with it. So the leader of an idle partition reads its manifest first.
 """
 
 from typing import NamedTuple
@@ -21,15 +25,20 @@ class FirstRole(NamedTuple):
     leader_epoch: LeaderEpoch
     log_end_offset: Offset
 
-    def is_outgrown(self, latest_epoch: LeaderEpoch | None, log_end_offset: Offset) -> bool:
-        """Return whether the log has a record that was appended since, in this leader epoch or a later one.
+    def is_outgrown(
+        self, latest_epoch: LeaderEpoch | None, log_end_offset: Offset, last_role_epoch: LeaderEpoch
+    ) -> bool:
+        """Return whether the log has a record that was appended since, in the last role's leader epoch.
 
-        `latest_epoch` is that of the log's last record; None without records.
+        `latest_epoch` is that of the log's last record, None without records; `last_role_epoch` is that of
+        the last role before the one that begins, not older than the first.
 
-        >>> FirstRole(leader_epoch=5, log_end_offset=10).is_outgrown(5, 11)
+        >>> FirstRole(leader_epoch=5, log_end_offset=10).is_outgrown(5, 11, last_role_epoch=5)
         True
-        >>> FirstRole(leader_epoch=5, log_end_offset=10).is_outgrown(4, 11)
+        >>> FirstRole(leader_epoch=5, log_end_offset=10).is_outgrown(4, 11, last_role_epoch=5)
+        False
+        >>> FirstRole(leader_epoch=5, log_end_offset=10).is_outgrown(5, 11, last_role_epoch=6)
         False
         """
-        is_of_a_known_leader = latest_epoch is not None and latest_epoch >= self.leader_epoch
-        return is_of_a_known_leader and log_end_offset > self.log_end_offset
+        is_of_the_last_leader = latest_epoch is not None and latest_epoch >= last_role_epoch
+        return is_of_the_last_leader and log_end_offset > self.log_end_offset

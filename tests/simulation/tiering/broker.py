@@ -67,6 +67,8 @@ class Broker:
         self.leader: Broker | None = None
         self.first_role: FirstRole | None = None
         """Since it was started."""
+        self.last_role_epoch = -1
+        """Before the role of `leader_epoch`."""
         self.tier: PartitionTier | None = None
         """Of a leader, in its own eyes."""
         self.isr: set[Broker] = set()
@@ -96,6 +98,8 @@ class Broker:
             )
             return
         is_new = leader_epoch > self.leader_epoch
+        if is_new:
+            self.last_role_epoch = self.leader_epoch
         self.leader_epoch, self.leader, self.isr = leader_epoch, leader, isr
         if not is_new:
             return
@@ -112,7 +116,9 @@ class Broker:
     def is_whole(self) -> bool:
         """Whether a new leader's log evidently has everything that the tier has."""
         assert self.first_role is not None
-        is_outgrown = self.first_role.is_outgrown(self.log.epochs.latest, self.log.end_offset)
+        is_outgrown = self.first_role.is_outgrown(
+            self.log.epochs.latest, self.log.end_offset, self.last_role_epoch
+        )
         return is_outgrown and self.leader_epoch not in self.application.recovering
 
     def reconfigure(self) -> None:

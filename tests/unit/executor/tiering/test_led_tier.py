@@ -389,6 +389,32 @@ def test_new_leader_serves_at_once_in_an_outage_of_the_store_after_a_clean_elect
     asyncio.run(play())
 
 
+def test_new_leader_of_an_idle_partition_waits_for_its_manifest(tmp_path: Path) -> None:
+    """Its last record is older than the last leader, whose log a power cut may have shortened."""
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path, count=2) as brokers:
+            topic_id = await brokers.create_topic("t", [(0, 1)], SEGMENTS)
+            count = await fill(brokers, topic_id, 4)
+            await until(lambda: is_copied(brokers, topic_id, count), "all is copied")
+            replica = brokers.replica(1, topic_id)
+            await until(lambda: replica.log.log_end_offset == count, "the follower has it, too")
+            await brokers.elect(topic_id, 0, leader=0, isr=[0, 1])
+
+            def is_claimed() -> bool:
+                tier = brokers.replica(0, topic_id).tier
+                return tier is not None and tier.tiered_end_offset == count
+
+            await until(is_claimed, "nothing more is written to the bucket")
+            bucket_of(tmp_path).rename(tmp_path / "away")
+            await brokers.elect(topic_id, 0, leader=1, isr=[0, 1])
+            assert not serves(replica)
+            (tmp_path / "away").rename(bucket_of(tmp_path))
+            await until(lambda: serves(replica), "it serves")
+
+    asyncio.run(play())
+
+
 def test_leader_that_was_restarted_waits_for_its_manifest(tmp_path: Path) -> None:
     """A crash may have shortened its log, and it is the last one in sync all the same."""
 
