@@ -79,14 +79,13 @@ def last_tiered_offsets(
 ) -> dict[TopicPartition, Offset | None]:
     """Ask presumed leaders for the last offsets in the tier, as `high_watermarks` does.
 
-    None is the answer of a leader that does not know its tier yet. Partitions without any are missing, and
-    those of brokers older than Kafka 3.9, which refuse the question.
+    None stands for a retriable error, as of a leader that does not know its tier yet. Partitions without any
+    are missing, and those of brokers older than Kafka 3.9, which refuse the question.
     """
     return {
-        each: None if answer.error_code is ErrorCode.offset_not_available else answer.offset
+        each: None if answer.error_code.retriable else answer.offset
         for each, answer in _answers(cluster, leaders, SpecialOffset.LATEST_TIERED).items()
-        if answer.error_code is ErrorCode.offset_not_available
-        or (answer.error_code is ErrorCode.none and answer.offset >= 0)
+        if answer.error_code.retriable or (answer.error_code is ErrorCode.none and answer.offset >= 0)
     }
 
 

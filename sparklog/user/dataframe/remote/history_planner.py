@@ -55,7 +55,7 @@ _FAILURE_REMEMBERED_MS: Final = 1_000
 """So that a stream does not ask for a manifest with each small batch that cannot be had."""
 
 _PATIENCE_S: Final = (0.1, 0.2, 0.4, 0.8)
-"""The pauses between questions to a leader that does not know its tier yet."""
+"""The pauses between questions to a leader that does not lead yet, or does not know its tier yet."""
 
 TopicIds = Mapping[TopicPartition, UUID | None]
 
@@ -197,9 +197,10 @@ class HistoryPlanner:
             if not unknown:
                 break
             time.sleep(pause_s)
-            again = {each: cluster.leader(each) for each in unknown}
             for each in unknown:
                 del last_tiered[each]
+                cluster.forget_leader(each)
+            again = {each: cluster.leader(each) for each in unknown}
             last_tiered |= last_tiered_offsets(cluster, _brokers(again))
         if None in last_tiered.values():
             self._impatient_until_ms = self._now_ms() + _REMEMBERED_MS

@@ -84,14 +84,18 @@ class Cluster(NamedTuple):
 
         await until(is_done, "the log is copied")
 
-    async def elect_without_its_manifest(self) -> Callable[[], None]:
-        """Let the leader begin a leader epoch; return the function that lets it read its manifest."""
+    async def elect_without_its_manifest(self, elections: int = 1) -> Callable[[], None]:
+        """Let the leader begin leader epochs; return the function that lets it read its manifest.
+
+        From the second one on it does not serve before.
+        """
         tier = self.brokers.brokers[0].replicas.remote_log
         assert tier is not None
         requests = tier._services.requests
         for _ in range(REQUESTS_AT_A_TIME):
             await requests.acquire()
-        await self.brokers.elect(self.topic_id, 0, leader=0, isr=[0])
+        for _ in range(elections):
+            await self.brokers.elect(self.topic_id, 0, leader=0, isr=[0])
         assert self.brokers.replica(0, self.topic_id).awaits_tier
 
         def let_it_read() -> None:
@@ -442,13 +446,16 @@ async def test_manifest_that_cannot_be_read_leaves_the_other_partitions_in_the_s
         assert await seam(0, 10) == 10
 
 
+@pytest.mark.parametrize("elections", [1, 2], ids=["that serves", "that does not serve yet"])
 @in_a_loop
-async def test_planner_waits_for_a_leader_that_does_not_know_its_tier_yet(tmp_path: Path) -> None:
+async def test_planner_waits_for_a_leader_that_does_not_know_its_tier_yet(
+    tmp_path: Path, elections: int
+) -> None:
     """A query that is planned just after an election would be read through brokers as a whole."""
     async with tiered_topic(tmp_path, local__retention__bytes="-1") as cluster:
         await cluster.produce(batch(10))
         await cluster.until_copied(is_cut=False)
-        let_it_read = await cluster.elect_without_its_manifest()
+        let_it_read = await cluster.elect_without_its_manifest(elections)
         asyncio.get_running_loop().call_later(0.3, let_it_read)
         assert await planned_seams(cluster)(0, 10) == 10
 
