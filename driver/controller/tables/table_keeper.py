@@ -287,7 +287,7 @@ class TableKeeper:
         self._marked = wanted
 
     def _report(self) -> None:
-        status = self.machine.status
+        status = self.status
         name, problem = status.name, status.problem
         if self._reported_held != (refs := {each.ref for each in status.held}):
             self._reported_held = refs
