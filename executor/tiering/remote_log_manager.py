@@ -55,8 +55,6 @@ TICK_MS: Final = 1000
 REQUESTS_AT_A_TIME: Final = 32
 """Requests to the store, copies not counted: a broker becomes leader of hundreds of partitions at once."""
 
-FOLLOWERS_READS_AT_A_TIME: Final = 8
-"""Clients wait for leaders, and these share the store's connections with them."""
 ADOPTIONS_AT_A_TIME: Final = 16
 """They wait for the disk, which syncs many files at once about as fast as one."""
 
@@ -93,7 +91,6 @@ class RemoteLogManager(RoleListener[Replica]):
             StoreTurns(REQUESTS_AT_A_TIME),
             StoreTurns(ADOPTIONS_AT_A_TIME),
         )
-        self._followers_reads = asyncio.Semaphore(FOLLOWERS_READS_AT_A_TIME)
         self._led: dict[Replica, LedTier] = {}
         self._first_roles: dict[Replica, FirstRole] = {}
         self._role_epochs: dict[Replica, LeaderEpoch] = {}
@@ -261,7 +258,7 @@ class RemoteLogManager(RoleListener[Replica]):
             StoreError: they cannot be read.
             KafkaError: the manifest is damaged, or of an unknown format.
         """
-        async with self._followers_reads:
+        async with self._services.adoptions.turn(None):
             try:
                 manifest, _ = await read_manifest(self._store, topic_id, partition)
             except ManifestFormatError as error:
