@@ -2,14 +2,16 @@
 
 The file lies beside the logs, since a segment may be larger than memory and than a temporary directory. Only
 so many are made at a time; threads read and write it, at a low priority (`copy_threads`), and the bytes that
-go to the store keep a rate (remote.log.manager.copy.max.bytes.per.second). A file that a crash has left is
-removed at the next start.
+go to the store keep a rate (remote.log.manager.copy.max.bytes.per.second). A small one leaves its place to
+the next before it goes to the store: many partitions with little each wait for answers, and not for a
+processor. A file that a crash has left is removed at the next start.
 """
 
 import asyncio
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,6 +48,10 @@ logger = logging.getLogger(__name__)
 
 FILE_SUFFIX: Final = ".remote-copy"
 COPIES_AT_A_TIME: Final = 2
+UNDER_WAY_AT_A_TIME: Final = 16
+"""With those that only wait for the store."""
+SMALL_BYTES: Final = 1024 * 1024
+"""The size up to which a file goes to the store beside others."""
 
 _Item = TypeVar("_Item")
 
@@ -61,6 +67,7 @@ class SegmentCopies:
         self._store = store
         self._threads = threads
         self._byte_turns = byte_turns
+        self._places = asyncio.Semaphore(UNDER_WAY_AT_A_TIME)
         self._turns = asyncio.Semaphore(COPIES_AT_A_TIME)
         self.under_way = 0
 
@@ -76,38 +83,52 @@ class SegmentCopies:
             StoreError: of the store.
             KafkaError, OSError: of the local log, or of the file.
         """
+        file = Path(replica.log.parent) / f"{uuid4().hex}{FILE_SUFFIX}"
+        async with self._places:
+            try:
+                async with self._turn():
+                    effect, written = await self._made(replica, effect, file, stopped)
+                    if written.size_bytes > SMALL_BYTES:
+                        await self._put(effect, written, file, stopped)
+                if written.size_bytes <= SMALL_BYTES:
+                    await self._put(effect, written, file, stopped)
+            finally:
+                await asyncio.to_thread(file.unlink, missing_ok=True)
+            producers = None
+            if isinstance(effect, CopySegment):
+                counts.unparsed_values += written.unparsed_count
+                producers = await self._write_producers(replica, effect)
+        return SegmentWritten(effect, _segment(effect, written), producers)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
         async with self._turns:
             self.under_way += 1
             try:
-                return await self._write(replica, effect, stopped, counts)
+                yield
             finally:
                 self.under_way -= 1
 
-    async def _write(
-        self, replica: Replica, effect: WriteSegment, stopped: threading.Event, counts: TierCounts
-    ) -> SegmentWritten:
-        file = Path(replica.log.parent) / f"{uuid4().hex}{FILE_SUFFIX}"
-        try:
-            match effect:
-                case CopySegment():
-                    copied = await self._threads.run(partial(_copied_piece, replica, effect, file, stopped))
-                    effect, written = copied
-                case RewriteSegments():
-                    rows = log_rows(replica.log, effect.base_offset, effect.end_offset)
-                    written = await self._threads.run(partial(_copied, replica, rows, file, stopped))
-                case MergeSegments():
-                    written = await self._merged(replica, effect, file, stopped)
-            segment = _segment(effect, written)
-            if segment is not None:
-                await self._byte_turns.wait(segment.size_bytes)
-                _check(stopped)
-                await self._store.create(effect.segment_name, file)
-            if isinstance(effect, CopySegment):
-                counts.unparsed_values += written.unparsed_count
-        finally:
-            await asyncio.to_thread(file.unlink, missing_ok=True)
-        producers = await self._write_producers(replica, effect) if isinstance(effect, CopySegment) else None
-        return SegmentWritten(effect, segment, producers)
+    async def _made(
+        self, replica: Replica, effect: WriteSegment, file: Path, stopped: threading.Event
+    ) -> tuple[WriteSegment, WrittenSegment]:
+        """Write the file; return the effect with the end of the piece that is in it, and its figures."""
+        match effect:
+            case CopySegment():
+                return await self._threads.run(partial(_copied_piece, replica, effect, file, stopped))
+            case RewriteSegments():
+                rows = log_rows(replica.log, effect.base_offset, effect.end_offset)
+                return effect, await self._threads.run(partial(_copied, replica, rows, file, stopped))
+            case MergeSegments():
+                return effect, await self._merged(replica, effect, file, stopped)
+
+    async def _put(
+        self, effect: WriteSegment, written: WrittenSegment, file: Path, stopped: threading.Event
+    ) -> None:
+        if written.record_count:
+            await self._byte_turns.wait(written.size_bytes)
+            _check(stopped)
+            await self._store.create(effect.segment_name, file)
 
     async def _merged(
         self, replica: Replica, effect: MergeSegments, file: Path, stopped: threading.Event

@@ -2,18 +2,27 @@
 
 import asyncio
 import logging
+import secrets
+import threading
 from pathlib import Path
 from uuid import UUID
 
 import pyarrow.parquet as pq
 import pytest
 
+from sparklog.executor.tiering.byte_turns import ByteTurns
+from sparklog.executor.tiering.copy_threads import CopyThreads
+from sparklog.executor.tiering.machine.events import CopySegment
 from sparklog.executor.tiering.machine.plans import MERGED_SEGMENTS
+from sparklog.executor.tiering.segment_copies import COPIES_AT_A_TIME, SegmentCopies
+from sparklog.executor.tiering.tier_counts import TierCounts
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.metadata.schemas import ConfigRecord, ResourceType
+from sparklog.node.remote_log.object_store import Version
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
-from tests.unit.executor.brokers import Brokers, until
+from tests.faulty_store import MemoryStore
+from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import produce, rows
 from tests.unit.executor.tiering.tiered_brokers import bucket_of, manifest_of, tiered_brokers
 
@@ -94,3 +103,60 @@ def test_schema_that_this_version_cannot_read_leaves_typed_columns_out(
     with caplog.at_level(logging.ERROR):
         asyncio.run(play())
     assert "VARIANT is no type of typed columns" in caplog.text
+
+
+class _HeldStore(MemoryStore):
+    """Holds the segments that are written to it until there are so many."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._count = count
+        self._go_on = asyncio.Event()
+        self.under_way = self.most_under_way = 0
+
+    async def create(self, name: str, data: bytes | memoryview | Path) -> Version:
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        if self.under_way == self._count:
+            self._go_on.set()
+        await self._go_on.wait()
+        # The next ones come before those that are there end.
+        await asyncio.sleep(0.01)
+        self.under_way -= 1
+        return await super().create(name, data)
+
+
+@pytest.mark.parametrize(("value_bytes", "at_a_time"), [(10, 6), (3 << 19, COPIES_AT_A_TIME)])
+def test_small_segments_wait_for_the_store_together_and_large_ones_two_at_a_time(
+    tmp_path: Path, value_bytes: int, at_a_time: int
+) -> None:
+    """The end of a cluster copies a little of a thousand partitions; large files take memory to upload."""
+
+    @with_brokers(config={"message.max.bytes": str(1 << 22)})
+    async def body(brokers: Brokers) -> None:
+        topic_id = await brokers.create_topic("t", [(0,)] * 6)
+        channel = await brokers.connect(0)
+        value = secrets.token_bytes(value_bytes)
+        for number in range(6):
+            sent = [None] * number + [build_batch([SimpleRecord(None, value, (), 1)])]
+            (row,) = rows(await channel.request(produce(topic_id, *sent)))
+            assert row.error_code is ErrorCode.none
+        store, threads = _HeldStore(at_a_time), CopyThreads(COPIES_AT_A_TIME)
+        copies = SegmentCopies(store, threads, ByteTurns(None))
+        counts = TierCounts()
+        written = await asyncio.gather(
+            *(
+                copies.write(
+                    brokers.replica(0, topic_id, number),
+                    CopySegment(0, 1, f"segment-{number}", f"producers-{number}"),
+                    threading.Event(),
+                    counts,
+                )
+                for number in range(6)
+            )
+        )
+        assert [each.segment and each.segment.record_count for each in written] == [1] * 6
+        assert store.most_under_way == at_a_time
+        threads.close()
+
+    body(tmp_path)
