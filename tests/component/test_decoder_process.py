@@ -82,6 +82,28 @@ def test_decoder_gives_what_decoding_in_this_process_gives(decoder: DecoderProce
     assert decoder.footer(segment.read_bytes(), "s").row_groups == footer_of(segment).row_groups
 
 
+def test_decoder_gives_memory_back_after_each_row_group(decoder: DecoderProcess, tmp_path: Path) -> None:
+    """It is counted beside the broker's cache, and there may be no next row group for long."""
+    path = tmp_path / "large"
+    noise = os.urandom(1 << 16)
+    write(path, [Record(at, value=noise[at % 60_000 :][:400] + b"." * 600) for at in range(20_000)])
+    footer = decoder.footer(path.read_bytes(), path.name)
+    process_id = decoder.process_id
+    assert process_id is not None
+    process = psutil.Process(process_id)
+    before_bytes = private_bytes(process)
+    for row_group in [0, 1] * 4:
+        request = BatchesRequest(path.name, row_group, 0, END, [EpochStart(0, 0)], 256 * 1024)
+        decoder.row_group(request, footer, group_bytes(path, footer, row_group))
+    wait_for(lambda: private_bytes(process) < before_bytes + (8 << 20), "memory given back", 10.0)
+
+
+def private_bytes(process: psutil.Process) -> int:
+    """Return the memory that is the process's alone: not that of files which it maps."""
+    found = process.memory_info()
+    return int(found.rss - found.shared)
+
+
 def test_decoder_ends_with_a_broker_that_is_killed() -> None:
     """Nothing else would ever end it, and each broker that starts again would leave one more."""
     with subprocess.Popen(

@@ -13,6 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+
 from sparklog.executor.remote_reads.decoding.exchange import (
     ANSWER,
     REQUEST,
@@ -48,6 +50,8 @@ def main() -> None:
             answer_kind, answer = _answer(RequestKind(kind), exchange_file, sizes, file)
             write_parts(exchange_file, [answer])
             channel.send(ANSWER.pack(answer_kind.value, len(answer)))
+            # The pool would keep several times a row group, for the next one that may not come.
+            pa.default_memory_pool().release_unused()
 
 
 def _answer(
