@@ -127,6 +127,8 @@ class Replica:
         self.partition_epoch: PartitionEpoch | None = None
         self.is_recovering = False
         """Whether the leader was elected uncleanly, and no ISR was committed since (KIP-704)."""
+        self.complete_epoch: LeaderEpoch | None = None
+        """The last leader epoch in which the log evidently had all that was committed, since its opening."""
         self.is_reassigning = False
         """Whether this replica leads a partition that is on its way to other brokers."""
         self.future: FutureReplica | None = None
@@ -515,6 +517,8 @@ class Replica:
             raise
         finally:
             self.progress.follow(following.high_watermark)
+        if following.is_complete:
+            self.complete_epoch = self.leader_epoch
         self._host.traffic.replication_bytes_in += len(records)
         self.load_producers()
         return advice

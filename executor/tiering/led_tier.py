@@ -204,6 +204,8 @@ class LedTier:
         self.replica.awaits_tier = self.awaits_manifest
         for effect in effects:
             self._carry_out(effect)
+        if self._machine.tiered_end_offset is not None and self._machine.may_serve:
+            self.replica.complete_epoch = self._machine.leader_epoch
         # Last, since an adopted log begins elsewhere: coordinators load it when the replica resumes.
         if self._machine.may_serve:
             self.replica.resume(Suspension.TIER)

@@ -137,9 +137,10 @@ class RemoteLogManager(RoleListener[Replica]):
 
     def _note_role(self, replica: Replica) -> None:
         assert replica.leader_epoch is not None
-        if replica in self._first_roles:
+        if replica in self._first_roles and not replica.is_recovering:
             self._last_role_epochs[replica] = self._role_epochs[replica]
         else:
+            self._last_role_epochs.pop(replica, None)
             self._first_roles[replica] = FirstRole(replica.leader_epoch, replica.log.log_end_offset)
         self._role_epochs[replica] = replica.leader_epoch
 
@@ -148,8 +149,9 @@ class RemoteLogManager(RoleListener[Replica]):
         log, last_role_epoch = replica.log, self._last_role_epochs.get(replica)
         if last_role_epoch is None or replica.is_recovering:
             return False
-        first_role = self._first_roles[replica]
-        return first_role.is_outgrown(log.epochs.latest, log.log_end_offset, last_role_epoch)
+        return self._first_roles[replica].is_outgrown(
+            log.epochs.latest, log.log_end_offset, last_role_epoch, replica.complete_epoch
+        )
 
     def _begin(self, replica: Replica) -> None:
         assert replica.leader_epoch is not None

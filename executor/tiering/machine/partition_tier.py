@@ -448,8 +448,9 @@ class PartitionTier:
                 self.may_serve = True
         elif self._lineage is Lineage.ADOPTED:
             self.may_serve = False
+        elif self._is_whole:
+            self.may_serve = self.may_serve or not self._log.is_brought_back_in_part
         elif self._log.stands_alone:
             failing_since_ms = self._manifest_retries.failing_since_ms
-            is_outage = failing_since_ms is not None and self._now_ms - failing_since_ms >= self._outage_ms
-            if self._is_whole or is_outage:
+            if failing_since_ms is not None and self._now_ms - failing_since_ms >= self._outage_ms:
                 self.may_serve = True

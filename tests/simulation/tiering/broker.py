@@ -66,9 +66,10 @@ class Broker:
         """The newest that it has heard of."""
         self.leader: Broker | None = None
         self.first_role: FirstRole | None = None
-        """Since it was started."""
+        """Since it was started, or since an unclean election."""
         self.last_role_epoch = -1
         """Before the role of `leader_epoch`."""
+        self.complete_epoch: int | None = None
         self.tier: PartitionTier | None = None
         """Of a leader, in its own eyes."""
         self.isr: set[Broker] = set()
@@ -105,7 +106,7 @@ class Broker:
             return
         self.tier, self.progress, self.known_tiered_end = None, {}, None
         self.was_serving = self.was_ended = False
-        if self.first_role is None:
+        if self.first_role is None or leader_epoch in self.application.recovering:
             self.first_role = FirstRole(leader_epoch, self.log.end_offset)
         if leader is self:
             self.world.note(f"{self} leads in leader epoch {leader_epoch} from {self.log.end_offset}")
@@ -116,8 +117,9 @@ class Broker:
     def is_whole(self) -> bool:
         """Whether a new leader's log evidently has everything that the tier has."""
         assert self.first_role is not None
+        log = self.log
         is_outgrown = self.first_role.is_outgrown(
-            self.log.epochs.latest, self.log.end_offset, self.last_role_epoch
+            log.epochs.latest, log.end_offset, self.last_role_epoch, self.complete_epoch
         )
         return is_outgrown and self.leader_epoch not in self.application.recovering
 
@@ -131,7 +133,7 @@ class Broker:
     def stop(self, *, loses_power: bool) -> None:
         self.is_alive = False
         self.incarnation += 1
-        self.tier = self.leader = self.first_role = None
+        self.tier = self.leader = self.first_role = self.complete_epoch = None
         self.leader_epoch = -1
         if loses_power:
             self.log.lose_power(self.world.chance)
@@ -165,6 +167,8 @@ class Broker:
         leader.fetched(self)
         log.high_watermark = max(log.high_watermark, min(theirs.high_watermark, log.end_offset))
         log.advance_start(theirs.log_start_offset)
+        if log.end_offset >= theirs.high_watermark:
+            self.complete_epoch = leader.leader_epoch
         self.known_tiered_end = leader.tier.tiered_end_offset
 
     def fetched(self, follower: "Broker") -> None:
@@ -223,6 +227,8 @@ class Broker:
         if tier.may_serve and (not self.was_serving or was_read or aligned_before is None):
             self.world.truth.serving(self)
         self.was_serving = tier.may_serve
+        if tier.may_serve and tier.tiered_end_offset is not None:
+            self.complete_epoch = tier.leader_epoch
         for effect in effects:
             self._carry_out(tier, effect)
         self.world.check.stepped(self)

@@ -111,7 +111,9 @@ def _serves_before_adoption() -> Sequence[Replacement]:
 
 
 def _every_log_whole() -> Sequence[Replacement]:
-    return [Replacement(FirstRole, "is_outgrown", lambda _, __, log_end_offset, ___: log_end_offset > 0)]
+    return [
+        Replacement(FirstRole, "is_outgrown", lambda _, __, log_end_offset, ___, ____: log_end_offset > 0)
+    ]
 
 
 def _epochs_not_copied() -> Sequence[Replacement]:
