@@ -62,7 +62,11 @@ class Lake:
         )
 
     def keeper(
-        self, retention: Retention, silence_s: float = SILENCE_S, first_catalogs: Sequence[str] = ()
+        self,
+        retention: Retention,
+        partitions: int = 1,
+        silence_s: float = SILENCE_S,
+        first_catalogs: Sequence[str] = (),
     ) -> TableKeeper:
         """`first_catalogs` are the addresses of REST catalogues that are opened before the lake's."""
         uris = list(first_catalogs)
@@ -76,7 +80,7 @@ class Lake:
             )
 
         settings = TableSettings(commit_interval_ms=10, snapshot_retention_ms=1_000, retention=retention)
-        machine = TopicTable(IDENTITY, 1, secrets.token_hex(8), settings, 1)
+        machine = TopicTable(IDENTITY, 1, secrets.token_hex(8), settings, partitions)
         threads = CatalogThreads(silence_s)
         return TableKeeper(machine, DirectoryStore(self.bucket), open_table, threads, owns_store)
 
@@ -120,9 +124,9 @@ class Lake:
         await stop(keeping)
         return keeper.machine.status.problem or ""
 
-    async def finish(self, retention: Retention) -> None:
+    async def finish(self, retention: Retention, partitions: int = 1) -> None:
         """Keep the table of the deleted topic to its end."""
-        keeper = self.keeper(retention)
+        keeper = self.keeper(retention, partitions)
         keeper.note(TopicDeleted())
         async with asyncio.timeout(30):
             await keeper.run()
@@ -267,6 +271,35 @@ def test_table_of_a_deleted_topic_ends_beside_anothers(lake: Lake, retention: Re
         lake.catalog.create_table(IDENTITY.name, schema)
         await lake.finish(retention)
         assert lake.catalog.load_table(IDENTITY.name).current_snapshot() is None
+
+    asyncio.run(play())
+
+
+def test_table_of_a_deleted_topic_without_a_marker_is_left_alone(lake: Lake) -> None:
+    """A former driver has let its objects go, and has removed the marker last."""
+
+    async def play() -> None:
+        lake.put_manifest()
+        keeper = lake.keeper(Retention.TOPIC)
+        keeping = asyncio.create_task(keeper.run())
+        await until(lambda: keeper.machine.status.committed == {0: 2}, "the segment is in the table")
+        await stop(keeping)
+        snapshot = lake.catalog.load_table(IDENTITY.name).current_snapshot()
+        (lake.bucket / MARKER).unlink()
+        await lake.finish(Retention.TOPIC)
+        assert lake.catalog.load_table(IDENTITY.name).current_snapshot() == snapshot
+        assert not (lake.bucket / MARKER).exists()
+
+    asyncio.run(play())
+
+
+def test_marker_of_a_deleted_topic_is_not_written_again(lake: Lake) -> None:
+    """It says what the topic was; another driver may have removed it meanwhile."""
+
+    async def play() -> None:
+        await lake.begin(Retention.FOREVER)
+        await lake.finish(Retention.FOREVER, partitions=2)
+        assert decode_marker(MARKER, (lake.bucket / MARKER).read_bytes()).partitions == 1
 
     asyncio.run(play())
 

@@ -1,6 +1,7 @@
 """Tables beside brokers that copy: what leaders write is what tables have."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -10,14 +11,18 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
+from sparklog.driver.controller.tables.machine.events import Retention
+from sparklog.driver.controller.tables.table_marker import TableMarker, encode_marker
 from sparklog.driver.controller.tables.topic_tables import TopicTables
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.schemas import ConfigRecord, ResourceType
+from sparklog.node.remote_log.machine.names import table_marker_name
 from sparklog.node.remote_log.machine.periods import PERIODS_MS
 from sparklog.node.remote_log.opened_store import open_store
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from tests.builders import image
 from tests.unit.executor.brokers import Brokers, until
 from tests.unit.executor.requests import produce, rows
 from tests.unit.executor.tiering.tiered_brokers import bucket_of, tiered_brokers
@@ -105,5 +110,29 @@ def test_table_by_day_has_typed_columns_and_files_of_one_day(tmp_path: Path) -> 
             assert {file.partition[0] for file in files} == {FIRST_DAY}
             assert sum(file.record_count for file in files) == 3
             await tables.close()
+
+    asyncio.run(play())
+
+
+def test_finished_table_of_a_deleted_topic_is_not_begun_again(tmp_path: Path) -> None:
+    """It keeps its rows, and may be somebody else's by now; each driver would commit to it once more."""
+    catalog = {"uri": f"sqlite:///{tmp_path}/catalogue.db", "warehouse": tmp_path.as_uri()}
+    finished, unfinished = (
+        TableMarker("t", UUID(int=number), f"topics.t{number}", Retention.FOREVER, "none", 1)
+        for number in (1, 2)
+    )
+    finished = replace(finished, finished=True)
+
+    async def play() -> None:
+        bucket = bucket_of(tmp_path)
+        for marker in (finished, unfinished):
+            path = bucket / table_marker_name(marker.topic_id)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encode_marker(marker))
+        tables = tables_in(tmp_path, catalog)
+        tables.committed(image())
+        await until(lambda: tables.statuses != (), "the markers are read")
+        assert [status.name for status in tables.statuses] == ["topics.t2"]
+        await tables.close()
 
     asyncio.run(play())
