@@ -53,7 +53,6 @@ _MANIFESTS_AT_A_TIME: Final = 16
 _REMEMBERED_MS: Final = 30_000
 _FAILURE_REMEMBERED_MS: Final = 1_000
 """So that a stream does not ask for a manifest with each small batch that cannot be had."""
-
 _PATIENCE_S: Final = (0.1, 0.2, 0.4, 0.8)
 """The pauses between questions to a leader that does not lead yet, or does not know its tier yet."""
 
@@ -156,8 +155,8 @@ class HistoryPlanner:
             KafkaError: an answer is missing.
             RemoteUriError: the store's URI or an option is not usable.
         """
+        last_tiered = self._last_tiered(cluster, list(ranges))
         leaders = {each: cluster.leader(each) for each in ranges}
-        last_tiered = self._last_tiered(cluster, leaders)
         known = {each: last for each, last in last_tiered.items() if last is not None}
         tiered = [each for each, last in known.items() if ranges[each].start_offset <= last]
         readable = readable_topics(cluster, {each.topic for each in tiered}) if tiered else frozenset()
@@ -183,13 +182,14 @@ class HistoryPlanner:
         return histories
 
     def _last_tiered(
-        self, cluster: ClusterClient, leaders: Mapping[TopicPartition, Leader]
+        self, cluster: ClusterClient, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, Offset | None]:
         """Return the leaders' last tiered offsets, None for a tier that its leader does not know yet.
 
         Raises:
             KafkaError: a leader is not known.
         """
+        leaders = {each: cluster.leader(each) for each in partitions}
         last_tiered = last_tiered_offsets(cluster, _brokers(leaders))
         is_patient = self._impatient_until_ms is None or self._now_ms() >= self._impatient_until_ms
         for pause_s in _PATIENCE_S if is_patient else ():
@@ -200,8 +200,8 @@ class HistoryPlanner:
             for each in unknown:
                 del last_tiered[each]
                 cluster.forget_leader(each)
-            again = {each: cluster.leader(each) for each in unknown}
-            last_tiered |= last_tiered_offsets(cluster, _brokers(again))
+            leaders = {each: cluster.leader(each) for each in unknown}
+            last_tiered |= last_tiered_offsets(cluster, _brokers(leaders))
         if None in last_tiered.values():
             self._impatient_until_ms = self._now_ms() + _REMEMBERED_MS
         return last_tiered
