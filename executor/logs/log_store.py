@@ -149,7 +149,9 @@ class LogStore:
         await self._remove(loaded.log for loaded in found if loaded is not chosen)
         if chosen is not None:
             if chosen.log.topic_id is None:
-                chosen.log.assign_topic_id(topic_id)
+                await asyncio.get_running_loop().run_in_executor(
+                    self._executor, chosen.log.assign_topic_id, topic_id
+                )
             chosen.log.reconfigure(config)
             return chosen
         for directory in self.online:

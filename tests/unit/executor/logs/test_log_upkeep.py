@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
-from sparklog.node.storage.checkpoints import read_offsets
+from sparklog.node.storage.checkpoints import read_offsets, read_topic_id
 from sparklog.node.storage.directory.log_directory import LogDirectory
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
@@ -99,6 +99,20 @@ async def test_new_log_is_flushed_soon_though_it_has_no_record(brokers: Brokers)
     clock = Clock(brokers)
     clock.tick(1000)
     await clock.until(lambda: not log.is_new, "a flush")
+
+
+@with_brokers()
+async def test_log_that_has_lost_its_identity_in_a_power_cut_gets_it_again(brokers: Brokers) -> None:
+    """Its records are the topic's: nothing else could have made a log before its first flush."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    await append(brokers, topic_id, 2)
+    path = directory_of(brokers) / "t-0" / "partition.metadata"
+    await brokers.stop(0)
+    path.write_bytes(b"")
+    await brokers.start(0)
+    await brokers.commit()
+    log = brokers.replica(0, topic_id).log
+    assert (log.log_end_offset, log.topic_id, read_topic_id(path)) == (2, topic_id, topic_id)
 
 
 @with_brokers(config={"log.flush.interval.ms": "600000"})
