@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from confluent_kafka.admin import (
 
 from sparklog.node.remote_log.machine.manifest_encoding import decode_manifest
 from sparklog.node.remote_log.machine.names import manifest_name
+from sparklog.node.remote_log.machine.ownership import OWNER_NAME, decode_owner, encode_owner
 from sparklog.node.remote_log.machine.stored_metadata import LATEST_NAME, decode_stored_metadata
 from tests.cluster import LocalCluster, wait_for
 
@@ -230,6 +232,34 @@ def test_killed_cluster_begins_again_where_its_copies_end(bucket: Path, director
         assert consumed(cluster, "t", RECORDS + 1, "other") == [*before, "after"]
         low, high = consumer(cluster, "ends").get_watermark_offsets(TopicPartition("t", 0), timeout=30)
         assert (low, high) == (0, RECORDS + 1)
+
+
+def test_start_after_one_that_left_no_metadata_leads_in_higher_epochs(bucket: Path, directory: Path) -> None:
+    """The start between has claimed manifests, and in its epochs the next one could not copy, nor serve."""
+    settings = {"sparklog.remote.max.lag.ms": "200", "replica.lag.time.max.ms": "3000"}
+    with LocalCluster(1, config(bucket, **settings), directory=directory) as cluster:
+        create(AdminClient({"bootstrap.servers": cluster.bootstrap_servers}), NewTopic("t", 1, 1))
+        produce(cluster, "t", ["before"])
+        wait_for(lambda: tiered_end(bucket, cluster, "t") == 1, "the copy")
+        wait_until_saved(bucket, cluster)
+        cluster.kill(0)
+    killed = bucket.with_name("killed")
+    unsaved = config(bucket, **settings) | {"sparklog.remote.metadata.lag.ms": "600000"}
+    with LocalCluster(1, unsaved, directory=emptied(directory)) as cluster:
+        produce(cluster, "t", ["between"])
+        wait_for(lambda: tiered_end(bucket, cluster, "t") == 2, "the copy")
+        # The store as a kill at this moment would leave it.
+        shutil.copytree(bucket, killed)
+        leader_epoch = cluster.image.topics.by_name["t"].partitions[0].leader_epoch
+        next_producer_id = cluster.image.next_producer_id
+    owner = killed / OWNER_NAME
+    owner.write_bytes(encode_owner(replace(decode_owner(owner.read_bytes()), is_stopped=True)))
+    with LocalCluster(1, config(killed, **settings), directory=emptied(directory)) as cluster:
+        assert cluster.image.topics.by_name["t"].partitions[0].leader_epoch > leader_epoch
+        assert cluster.image.next_producer_id >= next_producer_id
+        produce(cluster, "t", ["after"])
+        assert consumed(cluster, "t", 3, "group") == ["before", "between", "after"]
+        wait_for(lambda: tiered_end(killed, cluster, "t") == 3, "the copy")
 
 
 def tiered_end(bucket: Path, cluster: LocalCluster, topic: str) -> int:

@@ -15,7 +15,8 @@ The rules:
 - The snapshot lags behind what the cluster did. Its last elections, of partitions and of controllers, and
   its last producer id blocks may not be in there, so these numbers leave a gap: the same leader epoch of
   two leaders, or the same producer id of two producers, would be taken for one. That includes an orderly
-  stop, whose brokers leave after its last snapshot.
+  stop, whose brokers leave after its last snapshot. Each application that has begun from the same snapshot
+  before, and ended without one of its own, has used a gap: the next one follows it.
 
 Pure. Source: KIP-631 for the records; KIP-320 for what consumers conclude from leader epochs.
 """
@@ -40,21 +41,28 @@ from sparklog.node.metadata.schemas import UNASSIGNED_DIRECTORY
 from sparklog.protocol.types import BrokerId
 
 UNSEEN_ELECTIONS: Final = 1_000
-"""Elections of one partition that a cluster can have held since its last snapshot, at most."""
+"""Elections of one partition that an application can hold without a snapshot, at most."""
 UNSEEN_PRODUCER_IDS: Final = 10_000_000
-"""Producer ids that a cluster can have handed out since its last snapshot, at most."""
+"""Producer ids that an application can hand out without a snapshot, at most."""
 
 logger = logging.getLogger(__name__)
 
 
-def restored_image(saved: MetadataImage, brokers: Sequence[UsableBroker]) -> MetadataImage:
-    """Return the image with which a cluster of empty `brokers` begins."""
+def restored_image(
+    saved: MetadataImage, brokers: Sequence[UsableBroker], starts_before: int = 0
+) -> MetadataImage:
+    """Return the image with which a cluster of empty `brokers` begins.
+
+    `starts_before` is the number of applications that have begun from the same snapshot.
+    """
     placed = _placement(saved, brokers)
+    gaps = starts_before + 1
+    unseen_elections = gaps * UNSEEN_ELECTIONS
     topics = {
         topic.name: replace(
             topic,
             partitions={
-                number: _restored(partition, placed[topic.name][number])
+                number: _restored(partition, placed[topic.name][number], unseen_elections)
                 for number, partition in topic.partitions.items()
             },
         )
@@ -63,11 +71,11 @@ def restored_image(saved: MetadataImage, brokers: Sequence[UsableBroker]) -> Met
     return replace(
         saved,
         offset=saved.end_offset,
-        leader_epoch=saved.leader_epoch + UNSEEN_ELECTIONS,
+        leader_epoch=saved.leader_epoch + unseen_elections,
         brokers={},
         topics=TopicsImage(topics, {topic.topic_id: topic for topic in topics.values()}),
         configs=_writable(saved.configs),
-        next_producer_id=saved.next_producer_id + UNSEEN_PRODUCER_IDS,
+        next_producer_id=saved.next_producer_id + gaps * UNSEEN_PRODUCER_IDS,
     )
 
 
@@ -121,14 +129,16 @@ def _placed(topic: TopicImage, brokers: Sequence[UsableBroker], load: Load) -> _
     return assignment
 
 
-def _restored(partition: PartitionRegistration, replicas: tuple[BrokerId, ...]) -> PartitionRegistration:
+def _restored(
+    partition: PartitionRegistration, replicas: tuple[BrokerId, ...], unseen_elections: int
+) -> PartitionRegistration:
     return PartitionRegistration(
         replicas=replicas,
         directories=(UNASSIGNED_DIRECTORY,) * len(replicas),
         isr=replicas,
         leader=replicas[0],
-        leader_epoch=partition.leader_epoch + UNSEEN_ELECTIONS,
-        partition_epoch=partition.partition_epoch + UNSEEN_ELECTIONS,
+        leader_epoch=partition.leader_epoch + unseen_elections,
+        partition_epoch=partition.partition_epoch + unseen_elections,
         leader_recovery_state=LeaderRecoveryState.RECOVERED,
     )
 

@@ -150,9 +150,10 @@ class ControllerTier:
             StartError: the metadata is damaged or gone.
             KafkaError: KAFKA_STORAGE_ERROR: the log cannot be written.
         """
+        assert self.stored is not None, "it has been found"
         found = await self._snapshot()
         self._known_until_ms = await self._written_ms()
-        image = await asyncio.to_thread(restored_image, found.image, brokers)
+        image = await asyncio.to_thread(restored_image, found.image, brokers, self.stored.starts)
         snapshot = MetadataSnapshot(image, None, found.last_timestamp_ms)
         await asyncio.to_thread(log.snapshots.write, snapshot)
         await asyncio.to_thread(log.begin_at, snapshot)

@@ -64,7 +64,8 @@ class MetadataStore:
     async def claim(self) -> StoredMetadata | None:
         """Return the newest snapshot's description, which from now on bears the own owner epoch.
 
-        In the store it is not the last of an orderly stop any more: the cluster goes on from here.
+        In the store it is not the last of an orderly stop any more: the cluster goes on from here. `starts`
+        are those before this one.
 
         Raises:
             PrefixLostError.
@@ -74,8 +75,15 @@ class MetadataStore:
         await self._read()
         if self._latest is not None and self._latest.owner_epoch < self._owner_epoch:
             self._found = self._latest
-            claimed = replace(self._found, owner_epoch=self._owner_epoch, is_final=False, is_copied=False)
-            await self._swap(claimed)
+            await self._swap(
+                replace(
+                    self._found,
+                    owner_epoch=self._owner_epoch,
+                    is_final=False,
+                    is_copied=False,
+                    starts=self._found.starts + 1,
+                )
+            )
         return self._found or self._latest
 
     async def snapshot(self, stored: StoredMetadata) -> MetadataSnapshot:

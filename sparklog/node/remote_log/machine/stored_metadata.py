@@ -34,6 +34,12 @@ class StoredMetadata:
     """Whether the cluster has stopped in order, with this as its last state."""
     is_copied: bool
     """Whether it has stopped with all of its records in the store."""
+    starts: int = 0
+    """Applications that have claimed this snapshot to begin from it.
+
+    Those that ended without one of their own have held elections, and handed out producer ids, that no
+    snapshot has.
+    """
 
     @property
     def snapshot_id(self) -> SnapshotId:

@@ -78,6 +78,16 @@ def test_numbers_leave_gaps_for_what_the_snapshot_has_not_seen() -> None:
     assert restored.next_producer_id == 5_000 + UNSEEN_PRODUCER_IDS
 
 
+def test_starts_from_one_snapshot_leave_a_gap_each() -> None:
+    """One that ended before its first snapshot has led all the same, and manifests have its epochs."""
+    saved = replace(image({"t": [partition(leader_epoch=7)]}), next_producer_id=5_000)
+    between, restored = restored_image(saved, THREE), restored_image(saved, THREE, starts_before=1)
+    assert one(restored).leader_epoch == one(between).leader_epoch + UNSEEN_ELECTIONS
+    assert one(restored).partition_epoch == one(between).partition_epoch + UNSEEN_ELECTIONS
+    assert restored.leader_epoch == between.leader_epoch + UNSEEN_ELECTIONS
+    assert restored.next_producer_id == between.next_producer_id + UNSEEN_PRODUCER_IDS
+
+
 def test_configurations_acls_quotas_and_features_stay() -> None:
     """The cluster is the same one; only the mark of its stop goes."""
     every_broker, topic = (int(ResourceType.BROKER), ""), (int(ResourceType.TOPIC), "t")

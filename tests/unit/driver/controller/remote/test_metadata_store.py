@@ -182,6 +182,22 @@ def test_claimed_metadata_is_not_the_last_of_an_orderly_stop_any_more() -> None:
         again = await MetadataStore(store, 3).claim()
         assert again is not None
         assert (again.is_final, again.is_copied) == (False, False)
+        assert (found.starts, again.starts) == (0, 1)
+
+    run(story())
+
+
+def test_start_that_has_saved_metadata_counts_no_more() -> None:
+    """What it did is in there."""
+    store = MemoryStore()
+
+    async def story() -> None:
+        for owner_epoch in (1, 2):
+            metadata = MetadataStore(store, owner_epoch)
+            await metadata.claim()
+            await metadata.save(CLUSTER, snapshot(8 * owner_epoch))
+        found = await MetadataStore(store, 3).claim()
+        assert found is not None and found.starts == 0
 
     run(story())
 
