@@ -1,4 +1,4 @@
-"""The command: `sparklog-top [--once] [--command-config FILE] BOOTSTRAP`."""
+"""The command: `sparklog-top [--once] [--command-config FILE] [--metrics URL] BOOTSTRAP`."""
 
 import argparse
 import sys
@@ -8,6 +8,7 @@ from typing import Final
 
 from sparklog.jobs.command_config import add_command_config, command_client
 from sparklog.jobs.top.observation import ClusterWatch
+from sparklog.jobs.top.tier_figures import MetricsPageError, TierWatch
 from sparklog.protocol.errors import KafkaError
 
 REFRESH_S: Final = 1.0
@@ -21,6 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("bootstrap", metavar="BOOTSTRAP", help="host:port, several with commas")
     parser.add_argument("--once", action="store_true", help="print it once and end")
     add_command_config(parser)
+    parser.add_argument(
+        "--metrics",
+        metavar="URL",
+        help="the driver's metrics, http://DRIVER:4040/log/metrics: bytes and reads of the tier",
+    )
     options = parser.parse_args(arguments)
     try:
         from rich.console import Console
@@ -32,8 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("sparklog-top needs the package rich: pip install rich", file=sys.stderr)
         return 1
     try:
-        watch = ClusterWatch(command_client(options.bootstrap, options.command_config))
+        watch = ClusterWatch(
+            command_client(options.bootstrap, options.command_config),
+            None if options.metrics is None else TierWatch(options.metrics),
+        )
         overview = watch.look()
+    except MetricsPageError as error:
+        print(error, file=sys.stderr)
+        return 1
     except (KafkaError, ValueError) as error:
         print(f"No cluster answers at {options.bootstrap}: {error}", file=sys.stderr)
         return 1
@@ -52,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     live.update(screen(watch.look(), console.height), refresh=True)
                 except KafkaError as error:
                     live.update(Text(f"The cluster does not answer: {error}"), refresh=True)
+                except MetricsPageError as error:
+                    live.update(Text(f"The driver's metrics cannot be read: {error}"), refresh=True)
                 time.sleep(max(0.1, began_s + REFRESH_S - time.monotonic()))
     except KeyboardInterrupt:
         return 0

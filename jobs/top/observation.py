@@ -9,6 +9,7 @@ from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest, PartitionData, TopicData
 
 from sparklog.jobs.top.groups import GroupsSeen, GroupWatch
+from sparklog.jobs.top.tier_figures import TierWatch, TopicTier
 from sparklog.node.calling.blocking import BlockingChannel
 from sparklog.node.clocks import monotonic_ms
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -51,6 +52,8 @@ class TopicRow(NamedTuple):
     """Of all its replicas."""
     tiered_records: int | None = None
     """By the last offsets in the tier, deleted records included; None of a topic without any."""
+    tier: TopicTier | None = None
+    """By the driver's metrics, where these are looked at."""
 
 
 class Troubled(NamedTuple):
@@ -92,7 +95,8 @@ class _Look(NamedTuple):
 class ClusterWatch:
     """Watches one cluster; belongs to one thread."""
 
-    def __init__(self, client: ClientConfig) -> None:
+    def __init__(self, client: ClientConfig, tier: TierWatch | None = None) -> None:
+        """Watch; `tier` reads the figures that brokers do not give to clients."""
         config = replace(
             client,
             client_id="sparklog-top",
@@ -105,6 +109,7 @@ class ClusterWatch:
         """The brokers' addresses by the last look: the bootstrap server may have died."""
         self._client = ClusterClient(config)
         self._groups = GroupWatch()
+        self._tier = tier
         self._before: _Look | None = None
 
     def look(self) -> Overview:
@@ -112,6 +117,7 @@ class ClusterWatch:
 
         Raises:
             KafkaError: no known address answers.
+            MetricsPageError: the figures of the tier cannot be read.
         """
         with self._any_channel() as channel:
             # Fenced brokers are listed since Kafka 4.0 only.
@@ -138,7 +144,11 @@ class ClusterWatch:
         groups = self._groups.look(self._client, brokers, leaders, look.high_watermarks)
         overview = _overview(cluster, metadata, quorum, directories, look, self._before, leaders, groups)
         self._before = look
-        return overview
+        if self._tier is None:
+            return overview
+        figures = self._tier.look()
+        topics = tuple(topic._replace(tier=figures.get(topic.name)) for topic in overview.topics)
+        return overview._replace(topics=topics)
 
     def close(self) -> None:
         self._client.close()

@@ -10,6 +10,7 @@ from sparklog.driver.ui.machine.groups import GroupSummary, is_moving
 from sparklog.driver.ui.pages.number_formats import count, rate, size
 from sparklog.driver.ui.pages.tables import shortened
 from sparklog.jobs.top.observation import BrokerRow, Overview, TopicRow, Troubled
+from sparklog.jobs.top.tier_figures import TopicTier
 
 MAX_TROUBLED: Final = 10
 MAX_GROUPS: Final = 5
@@ -96,10 +97,21 @@ def _groups(groups: tuple[GroupSummary, ...], all_of_them: int | None) -> Table:
     return table
 
 
+def _figures(tier: TopicTier | None) -> list[str]:
+    if tier is None:
+        return [size(None), size(None), rate(None)]
+    return [size(tier.remote_bytes), size(tier.copy_lag_bytes), rate(tier.reads_per_s)]
+
+
 def _topics(topics: tuple[TopicRow, ...], all_of_them: int) -> Table:
     columns = ["Topic", "<Partitions", "<Records", "<Records in", "<Log, all replicas"]
     has_tier = any(topic.tiered_records is not None for topic in topics)
-    table = _table(*columns, *(["<In the tier", "<Not yet"] if has_tier else []))
+    has_figures = any(topic.tier is not None for topic in topics)
+    if has_tier:
+        columns += ["<In the tier", "<Not yet"]
+    if has_figures:
+        columns += ["<Tier", "<Not copied", "<Tier reads"]
+    table = _table(*columns)
     for topic in topics:
         tiered, records = topic.tiered_records, topic.records
         lag = None if tiered is None or records is None else max(0, records - tiered)
@@ -110,6 +122,7 @@ def _topics(topics: tuple[TopicRow, ...], all_of_them: int) -> Table:
             rate(topic.records_in_per_s),
             size(topic.log_bytes),
             *([count(tiered), count(lag)] if has_tier else []),
+            *(_figures(topic.tier) if has_figures else []),
         )
     if all_of_them > len(topics):
         table.add_row(f"and {count(all_of_them - len(topics))} more")

@@ -8,6 +8,7 @@ from sparklog.driver.ui.machine.groups import GroupSummary
 from sparklog.jobs.top.groups import GroupsSeen
 from sparklog.jobs.top.observation import BrokerRow, Overview, QuorumRow, TopicRow, Troubled
 from sparklog.jobs.top.screen import screen
+from sparklog.jobs.top.tier_figures import TopicTier
 
 BROKER = BrokerRow(0, "10.0.0.1:9092", "rack-0", False, 4, 12, 11, 1_234.0, 3 << 30, 90 << 30, 0)
 GROUPS = tuple(
@@ -83,6 +84,17 @@ def test_names_that_a_terminal_would_obey_are_shown_as_what_they_are() -> None:
     lines = shown(OVERVIEW._replace(groups=GroupsSeen(1, (odd,))), width=120, height=40)
     assert any(line.startswith(r"a\x1b[2Jb\r\nc ") for line in lines)
     assert all(line.isprintable() for line in lines)
+
+
+def test_topics_have_the_figures_of_their_tier_where_metrics_are_looked_at() -> None:
+    """Clients cannot ask for them."""
+    topics = (
+        TopicRow("tiered", 1, 100, 10.0, 1 << 20, 70, TopicTier(5 << 20, 3 << 10, 2.5)),
+        TopicRow("local", 1, 5, 0.0, 1 << 20),
+    )
+    lines = shown(OVERVIEW._replace(topics=topics), width=140)
+    (row,) = (line for line in lines if line.startswith("tiered"))
+    assert row.split()[-7:] == ["70", "30", "5.0", "MiB", "3.0", "KiB", "2.5/s"]
 
 
 def test_topics_of_a_tiered_cluster_have_the_lag_of_their_copies() -> None:
