@@ -9,23 +9,10 @@ from sparklog.executor.remote_reads.memory_file import MemoryFile
 from sparklog.node.storage.file_region import FileRegion
 from sparklog.node.storage.results import ReadResult
 from sparklog.node.storage.segments.time_lookup import OffsetAndTimestamp
-from sparklog.protocol.records.batch import (
-    HEADER_BYTES,
-    LENGTH_OVERHEAD,
-    MAGIC,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
-    BatchHeader,
-    check_crc,
-    header_bytes,
-    read_header,
-)
+from sparklog.protocol.records.batch import check_crc, read_header
 from sparklog.protocol.records.builder import read_records
-from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs, or_minus_one
-
-_MOST_OFFSETS: Final = 2**31 - 1
-"""Of one batch."""
+from sparklog.protocol.records.gap import gap_batch
+from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs
 
 
 class RowGroup:
@@ -104,25 +91,7 @@ class RowGroup:
 
 
 def gap_region(start: Offset, end: Offset, leader_epoch: LeaderEpoch | None) -> FileRegion:
-    """Return a batch without records that covers [start, end), as compaction leaves them in a log.
-
-    By it the position of a reader passes offsets that have no record. Consumers remember the leader epoch.
-    """
-    header = BatchHeader(
-        base_offset=start,
-        batch_length=HEADER_BYTES - LENGTH_OVERHEAD,
-        partition_leader_epoch=or_minus_one(leader_epoch),
-        magic=MAGIC,
-        crc=0,
-        attributes=0,
-        last_offset_delta=min(end - start, _MOST_OFFSETS) - 1,
-        base_timestamp=NO_TIMESTAMP,
-        max_timestamp=NO_TIMESTAMP,
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=-1,
-        base_sequence=NO_SEQUENCE,
-        record_count=0,
-    )
+    """Return a batch without records that covers [start, end), as far as one can."""
     file = MemoryFile(f"offsets {start} to {end - 1}")
-    file.append([header_bytes(header, b"")])
+    file.append([gap_batch(start, end, leader_epoch)])
     return FileRegion(file, 0, file.length)

@@ -20,6 +20,8 @@ from sparklog.node.remote_log.object_store import ObjectStore
 from sparklog.node.remote_log.segments.row_group_batches import EncodedBatches, row_group_batches
 from sparklog.node.remote_log.segments.segment_footer import open_segment
 from sparklog.node.storage.log.log import Log
+from sparklog.protocol.records.gap import gap_batch
+from sparklog.protocol.types import LeaderEpoch, Offset
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +90,10 @@ class TierAdoption:
             for header, records in zip(some.parts[::2], some.parts[1::2], strict=True):
                 log.append_as_follower(b"".join((header, records)), wall_clock_ms())
                 await asyncio.sleep(0)
-        log.skip_to(manifest.end_offset, wall_clock_ms())
+        # The tier has no markers and nothing of aborted transactions. Readers would wait for these offsets.
+        while log.log_end_offset < manifest.end_offset:
+            epoch = _epoch_at(manifest, manifest.end_offset - 1)
+            log.append_as_follower(gap_batch(log.log_end_offset, manifest.end_offset, epoch), wall_clock_ms())
         log.take_tier_state(leader_epochs=manifest.leader_epochs, producers=producers, now_ms=wall_clock_ms())
 
     async def _batches(self, manifest: Manifest) -> AsyncIterator[EncodedBatches]:
@@ -112,3 +117,9 @@ def _flush(log: Log) -> None:
     """Put an adopted log on the disk; it is whole from then on. Blocks."""
     log.flush()
     remove_marker(log.directory)
+
+
+def _epoch_at(manifest: Manifest, offset: Offset) -> LeaderEpoch | None:
+    """Return the leader epoch of an offset; None before the first one that the manifest has."""
+    epochs = reversed(manifest.leader_epochs)
+    return next((epoch for epoch, start_offset in epochs if start_offset <= offset), None)

@@ -24,6 +24,7 @@ from sparklog.executor.tiering.machine.events import (
     ConfigChanged,
     CopySegment,
     DeleteObjects,
+    EndReason,
     EndTier,
     ListObjects,
     ManifestMissing,
@@ -241,7 +242,8 @@ class LedTier:
             "nothing more is copied from here"
         )
         logger.error("%s: %s", self.replica, message)
-        self._note_error(message, TierErrorKind.REPLACED)
+        is_behind = effect.reason is EndReason.LEADER_EPOCH_BEHIND
+        self._note_error(message, TierErrorKind.OTHER if is_behind else TierErrorKind.REPLACED)
 
     async def _run(self, effect: TierEffect) -> None:
         event, kind = await self._event_of(effect)

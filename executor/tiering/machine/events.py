@@ -197,8 +197,8 @@ class EndReason(Enum):
     OWNER_REPLACED = "another application has taken the store"
     LEADER_REPLACED = "a later leader has taken the partition's manifest"
     LEADER_EPOCH_BEHIND = (
-        "an earlier application's manifest has a leader epoch that is not below this leader's, which each "
-        "election raises by one"
+        "an earlier application's manifest has a leader epoch that is not below this leader's: stop this "
+        "application and start it from the store again, which raises leader epochs by 1,000 each time"
     )
 
 

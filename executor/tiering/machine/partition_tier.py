@@ -105,9 +105,8 @@ class PartitionTier:
         self.may_serve = leader_epoch == 0
         """Whether the leader may answer clients: the log has all that the tier has, as far as is known.
 
-        Without evidence of that the manifest is read first. In an outage of the store (`OUTAGE_MS`) a log
-        with records serves these. An empty one does not, and neither does a log that was brought back in
-        part: it does not know where it begins.
+        Without evidence of that the manifest is read first. In an outage (`OUTAGE_MS`) a log with records
+        serves these; an empty one, and one that was brought back in part, do not know where they begin.
         """
         self._log: LogFacts
         self._now_ms = 0

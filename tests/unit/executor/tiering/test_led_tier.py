@@ -6,6 +6,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -28,7 +29,9 @@ from sparklog.node.metadata.schemas import (
 )
 from sparklog.node.metrics import remote_log
 from sparklog.node.metrics.names import Metric
+from sparklog.node.metrics.remote_log import TierErrorKind
 from sparklog.node.remote_log.directory_store import DirectoryStore
+from sparklog.node.remote_log.machine.manifest_encoding import decode_manifest, encode_manifest
 from sparklog.node.remote_log.machine.names import manifest_name
 from sparklog.node.remote_log.machine.ownership import OWNER_NAME
 from sparklog.node.remote_log.machine.periods import PERIODS_MS, period_of
@@ -36,7 +39,7 @@ from sparklog.node.remote_log.object_store import StoredObject
 from sparklog.node.storage.producers.producer_snapshots import decode_snapshot
 from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.errors import ErrorCode, KafkaError
-from sparklog.protocol.records.batch import read_header
+from sparklog.protocol.records.batch import iterate_headers, read_header
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from tests.unit.executor.brokers import Brokers, until
 from tests.unit.executor.requests import batch, delete_records, produce, rows
@@ -227,6 +230,42 @@ def test_compacted_log_is_brought_back_to_the_disk(tmp_path: Path) -> None:
             assert len(log.segments.all) > 2
             assert log.size_bytes > 40_000
             assert await append(brokers, topic_id, build_batch(records)) == 40
+
+    asyncio.run(play())
+
+
+def test_reader_comes_to_the_end_of_a_log_that_was_brought_back_without_its_last_marker(
+    tmp_path: Path,
+) -> None:
+    """What waits for the end of a compacted log when it starts would wait until the next record comes.
+
+    So do the sink, which reads decisions, and the log's followers, which would leave the ISR.
+    """
+    config = {**SEGMENTS, "cleanup.policy": "compact"}
+    marker = EndTransactionMarker(7, 0, committed=True, coordinator_epoch=0, transaction_version=1)
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], config)
+            replica, now_ms, wall_ms = brokers.replica(0, topic_id), monotonic_ms(), wall_clock_ms()
+            producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+            records = [SimpleRecord(b"k%d" % number, b"v", (), 1) for number in range(3)]
+            sent = build_batch(records, transactional=True, **producer)
+            verification = replica.log.producers.begin_verification(
+                7, 0, 0, wall_ms, supports_epoch_bump=False
+            )
+            replica.append(sent, read_header(sent), now_ms, wall_ms, None, verification)
+            replica.append_marker(marker, now_ms, wall_ms, None)
+            await until(lambda: is_copied(brokers, topic_id, 4), "all is copied")
+        async with tiered_brokers(tmp_path, disks="others") as brokers:
+            replica = await lead_again(brokers, topic_id, config)
+            await until(lambda: serves(replica), "it serves")
+            read = replica.log.read(3, max_bytes=1 << 20, up_to_offset=4, min_one_batch=True)
+            assert read.region is not None
+            ((_, header),) = iterate_headers(read.region.read())
+            assert (header.base_offset, header.next_offset, header.record_count) == (3, 4, 0)
+            assert header.partition_leader_epoch == 0
+            assert await append(brokers, topic_id, build_batch(records)) == 4
 
     asyncio.run(play())
 
@@ -442,6 +481,30 @@ def test_new_leader_of_an_idle_partition_serves_at_once_in_an_outage_of_the_stor
             assert replica.log.log_end_offset == count
             (tmp_path / "away").rename(bucket_of(tmp_path))
             await until(lambda: manifest_of(brokers, 1, topic_id) is not None, "the manifest is read")
+
+    asyncio.run(play())
+
+
+def test_leader_whose_epoch_an_earlier_application_has_reached_says_what_helps(tmp_path: Path) -> None:
+    """It is the only application: to stop it because of another one would be the wrong advice."""
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], SEGMENTS)
+            count = await fill(brokers, topic_id, 4)
+            await until(lambda: is_copied(brokers, topic_id, count), "all is copied")
+        name = manifest_name(topic_id, 0)
+        path = bucket_of(tmp_path) / name
+        manifest = decode_manifest(name, path.read_bytes())
+        path.write_bytes(encode_manifest(replace(manifest, owner_epoch=0, leader_epoch=LEADER_EPOCH)))
+        async with tiered_brokers(tmp_path, disks="others") as brokers:
+            replica = await lead_again(brokers, topic_id)
+            remote_log_manager = brokers.brokers[0].replicas.remote_log
+            assert remote_log_manager is not None
+            await until(lambda: any(remote_log_manager.errors()), "its tier ends")
+            (error,) = remote_log_manager.errors()
+            assert (error.kind, serves(replica)) == (TierErrorKind.OTHER, False)
+            assert "start it from the store again" in error.message
 
     asyncio.run(play())
 
