@@ -1,4 +1,4 @@
-"""What no request of Kafka's tells of the tier: its bytes and its reads, from the driver's page of metrics.
+"""Bytes and reads of the tier, of which no request of Kafka's tells, from the driver's page of metrics.
 
 The page is that for Prometheus (`http://DRIVER:4040/log/metrics`), with the figures of all brokers. Reads
 a second are the differences of two looks, so the first one has none.
