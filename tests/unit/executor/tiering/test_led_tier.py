@@ -631,6 +631,32 @@ def test_metrics_say_what_is_copied_and_what_is_not(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_remote_size_is_that_of_the_present_leader_alone(tmp_path: Path) -> None:
+    """A former leader that went on with its last figure would count the tier twice (KAFKA-21124)."""
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path, count=2) as brokers:
+            topic_id = await brokers.create_topic("t", [(0, 1)], SEGMENTS)
+
+            def sizes() -> list[float | None]:
+                name = remote_log.LOG_SIZE_BYTES.of(topic="t")
+                every = (brokers.brokers[each].replicas.metrics for each in (0, 1))
+                return [metrics.snapshot(monotonic_ms()).get(name) for metrics in every]
+
+            count = await fill(brokers, topic_id, 4)
+            await until(lambda: is_copied(brokers, topic_id, count), "all is copied")
+            manifest = manifest_of(brokers, 0, topic_id)
+            assert manifest is not None
+            size_bytes = sum(segment.size_bytes for segment in manifest.segments)
+            assert sizes() == [size_bytes, None]
+            await until(lambda: brokers.replica(1, topic_id).log.log_end_offset == count, "it is in sync")
+            await brokers.elect(topic_id, 0, leader=1, isr=[0, 1])
+            await until(lambda: manifest_of(brokers, 1, topic_id) is not None, "the manifest is read")
+            assert sizes() == [0, size_bytes]
+
+    asyncio.run(play())
+
+
 def test_tier_that_ends_during_a_long_copy_does_not_stop_the_others(tmp_path: Path) -> None:
     """The thread of a copy outlives its leadership by minutes, in which nothing else would be copied."""
 
