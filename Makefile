@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help demo test pytest check check-spark serve bench bench-cleaning bench-failover simulate examples chaos fuzz package lock clean \
-	quick-start
+	kafka-answers quick-start
 
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -107,6 +107,10 @@ simulate: $(READY)  ## whole clusters in simulated time: SEEDS=n of them, FROM=s
 FACTOR ?= 20
 examples: $(READY)  ## the properties of the unit tests, with FACTOR=n times the examples that make test tries
 	@EXAMPLES=$(FACTOR) exec $(BIN)/python -m pytest -m hypothesis --timeout 0 tests/unit
+
+kafka-answers: quick-start  ## ask Apache Kafka again what tests have recorded of it (with Maven)
+	@source $(SPARK_ENVIRONMENT) && ASK_KAFKA=1 $(BIN)/python -m pytest tests/compat/test_console_tools.py tests/compat/batches
+	@git diff --exit-code -- tests/compat/console_tools.json tests/compat/batches/answers.json
 
 MINUTES ?= 5
 COUNT ?= 10

@@ -40,6 +40,11 @@ class Command(NamedTuple):
     fails_here: str | None = None
     """Why the tool fails on a cluster of ours only."""
 
+    @property
+    def is_compared_whole(self) -> bool:
+        """Whether the answer has the shape of Kafka's."""
+        return self.differs is None and self.fails_here is None
+
     def __str__(self) -> str:
         return " ".join([self.main_class.rpartition(".")[2], *self.arguments])
 

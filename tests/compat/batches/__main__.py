@@ -12,7 +12,7 @@ from sparklog.node.clocks import wall_clock_ms
 from tests.broker_process import prepare
 from tests.cluster import LocalCluster
 from tests.compat.batches.cases import cases
-from tests.compat.batches.comparison import comparison
+from tests.compat.batches.comparison import asked_of, comparison
 from tests.compat.kafka_node import kafka_node
 
 
@@ -27,7 +27,8 @@ def main() -> int:
         tempfile.TemporaryDirectory() as directory,
         LocalCluster(brokers=1) as cluster,
         kafka_node(Path(directory), {}) as node,
-        comparison(cluster, node) as compared,
+        asked_of(node) as kafkas_answer,
+        comparison(cluster, kafkas_answer) as compared,
     ):
         for case in cases(arguments.seed, arguments.cases, wall_clock_ms()):
             compared.compare(case)

@@ -1,4 +1,4 @@
-"""Batches sent to a broker of ours and to Apache Kafka: what both say, and who can read what was taken.
+"""Batches sent to a broker of ours: Apache Kafka's answers to them, and the readers of those that were taken.
 
 Kafka's own reader looks at each batch that ours takes (`BatchReader.java`), and so do the readers of
 DataFrames; at the end a Java consumer and librdkafka read the topics from begin to end.
@@ -8,8 +8,9 @@ import base64
 import contextlib
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -119,10 +120,13 @@ KNOWN: Final = (
 
 
 class Comparison:
-    """Both brokers, and in what they have differed."""
+    """A broker of ours, the answers of Kafka's, and their differences."""
 
-    def __init__(self, ours: BlockingChannel, theirs: BlockingChannel, reader: BatchReader) -> None:
-        self._channels = (ours, theirs)
+    def __init__(
+        self, ours: BlockingChannel, kafkas_answer: Callable[[Case], Answer], reader: BatchReader
+    ) -> None:
+        self._ours = ours
+        self._kafkas_answer = kafkas_answer
         self._reader = reader
         self.answers: Counter[str] = Counter()
         """How often what was answered."""
@@ -133,10 +137,8 @@ class Comparison:
         """How many records our topics have."""
 
     def compare(self, case: Case) -> None:
-        """Send a batch to both, and have what ours takes read."""
-        for channel in self._channels:
-            channel.send(_request(case))
-        ours, theirs = (_answer(channel.receive()) for channel in self._channels)
+        """Compare the answers to a batch, and read a batch that ours takes."""
+        ours, theirs = send(self._ours, case), self._kafkas_answer(case)
         self.answers[ours.error_code.name] += 1
         reader = ""
         if ours.error_code is ErrorCode.none or ours.stated != theirs.stated:
@@ -176,6 +178,11 @@ class Comparison:
                 self.disagreements.append(f"librdkafka finds {found} of {count} records of {topic}")
 
 
+def send(channel: BlockingChannel, case: Case) -> Answer:
+    """Return the answer of a broker to a batch."""
+    return _answer(channel.request(_request(case)))
+
+
 def _request(case: Case) -> ProduceRequest:
     data = PartitionProduceData(index=0, records=case.batch)
     return ProduceRequest(
@@ -193,14 +200,21 @@ def _answer(response: Any) -> Answer:
 
 
 @contextlib.contextmanager
-def comparison(cluster: LocalCluster, node: KafkaNode) -> Iterator[Comparison]:
-    """Compare a cluster of one broker with a node of Kafka's; both get the topics."""
-    for servers in (cluster.bootstrap_servers, node.bootstrap_servers):
-        for topic, config in TOPICS.items():
-            create_topic(servers, topic, replication_factor=1, config=config)
-    with (
-        BlockingChannel(*cluster.address(0), "batches", 30) as ours,
-        BlockingChannel(*node.client, "batches", 30) as theirs,
-        BatchReader() as reader,
-    ):
-        yield Comparison(ours, theirs, reader)
+def comparison(cluster: LocalCluster, kafkas_answer: Callable[[Case], Answer]) -> Iterator[Comparison]:
+    """Compare a cluster of one broker, which gets the topics, with answers of Kafka's."""
+    _create_topics(cluster.bootstrap_servers)
+    with BlockingChannel(*cluster.address(0), "batches", 30) as ours, BatchReader() as reader:
+        yield Comparison(ours, kafkas_answer, reader)
+
+
+@contextlib.contextmanager
+def asked_of(node: KafkaNode) -> Iterator[Callable[[Case], Answer]]:
+    """Yield the function that sends a batch to a node of Kafka's, which gets the topics."""
+    _create_topics(node.bootstrap_servers)
+    with BlockingChannel(*node.client, "batches", 30) as channel:
+        yield partial(send, channel)
+
+
+def _create_topics(bootstrap_servers: str) -> None:
+    for topic, config in TOPICS.items():
+        create_topic(bootstrap_servers, topic, replication_factor=1, config=config)
