@@ -22,6 +22,8 @@ from tests.compat.tiering import (
     wait_for_local_start,
 )
 
+AHEAD = 2000
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
@@ -35,10 +37,14 @@ def cluster(store: Path) -> Iterator[LocalCluster]:
 
 
 class Writer:
-    """Writes numbered records of 1 KB all the time, in order, exactly once."""
+    """Writes numbered records of 1 KB, in order and exactly once, up to `AHEAD` more than a test waits for.
+
+    Records are on their way when the test goes on, and a failover of seconds adds no tens of thousands.
+    """
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self.acknowledged = 0
+        self._waited_for = 0
         self.failures: list[Any] = []
         self._topic = topic
         self._over = Event()
@@ -49,6 +55,7 @@ class Writer:
         self._thread.start()
 
     def wait_for(self, count: int) -> None:
+        self._waited_for = count
         wait_for(lambda: self.acknowledged >= count, f"{count} records are acknowledged", TIMEOUT_S)
 
     def stop(self) -> int:
@@ -62,7 +69,7 @@ class Writer:
     def _run(self) -> None:
         number = 0
         while not self._over.is_set():
-            if number - self.acknowledged < 2000:
+            if number < self._waited_for + AHEAD:
                 self._producer.produce(
                     self._topic, b"%08d" % number + bytes(1000), on_delivery=self._delivered
                 )
