@@ -26,14 +26,14 @@ from tests.compat.librdkafka import admin_client, create_topic, produce
 from tests.unit.sparklog.node.metadata_log.metadata_logs import open_with_snapshots, replayed
 
 CONFIG = {
-    "metadata.log.max.record.bytes.between.snapshots": "20000",
+    "metadata.log.max.record.bytes.between.snapshots": "6000",
     "metadata.max.retention.bytes": "1",
     "min.insync.replicas": "2",
     "auto.create.topics.enable": "false",
 }
 """Many snapshots, and nothing kept that may go."""
 TOPICS = 40
-ROUNDS = 50
+ROUNDS = 15
 TIMEOUT_S = 20.0
 LOG_DIRECTORY = f"{CLUSTER_METADATA_TOPIC}-0"
 
@@ -55,7 +55,7 @@ def create_topics(cluster: LocalCluster) -> None:
 
 
 def change_much(cluster: LocalCluster) -> None:
-    """Change the configuration of every topic many times: thousands of records."""
+    """Change the configuration of every topic some times: hundreds of records, and several snapshots."""
     admin = admin_client(cluster.bootstrap_servers)
     for number in range(ROUNDS):
         resources = [
