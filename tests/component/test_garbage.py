@@ -6,7 +6,7 @@ import sys
 PROCESS = """
 import gc
 
-from sparklog.executor.process.garbage import MUCH_OBJECTS, freezing_survivors
+from sparklog.node.loop.garbage import MUCH_OBJECTS, freezing_survivors
 
 batch = 5 * MUCH_OBJECTS
 with freezing_survivors():

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from sparklog.driver.controller.tables.iceberg_table import IcebergTable
 
 RETRY_S: Final = 10.0
+_MOST_WARNED: Final = 100
 _ICEBERG: Final = "sparklog.driver.controller.tables.iceberg_table"
 
 logger = logging.getLogger(__name__)
@@ -112,18 +113,24 @@ class TopicTables:
                 wanted = None if config is None else _Wanted(config, len(topic.partitions))
                 if wanted is not None and self._wanted.get(topic.topic_id) != wanted:
                     self._change(name, topic.topic_id, wanted)
-        for topic_id in [each for each in self._wanted if not self._is_wanted(image, each)]:
-            if topic_id in image.topics.by_id:
-                self._end(topic_id)
-            else:
-                del self._wanted[topic_id]
-                self._keepers[topic_id].note(TopicDeleted())
+        for topic_id in list(self._wanted):
+            with self._contained(str(topic_id)):
+                self._end_unwanted(image, topic_id)
         if (
             before is not None
             and before.topics.by_id.keys() - image.topics.by_id.keys() - self._keepers.keys()
         ):
             # One of them may have been a table once.
             self._resume_soon()
+
+    def _end_unwanted(self, image: MetadataImage, topic_id: UUID) -> None:
+        if self._is_wanted(image, topic_id):
+            return
+        if topic_id in image.topics.by_id:
+            self._end(topic_id)
+        else:
+            del self._wanted[topic_id]
+            self._keepers[topic_id].note(TopicDeleted())
 
     @contextmanager
     def _contained(self, topic: str) -> Iterator[None]:
@@ -135,6 +142,8 @@ class TopicTables:
 
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:
+            if len(self._warned) >= _MOST_WARNED:
+                self._warned.clear()
             self._warned.add(text)
             logger.warning("%s", text)
 
@@ -199,9 +208,9 @@ class TopicTables:
         return topic is not None and self._config_of(image, topic.name) is not None
 
     def _change(self, topic: str, topic_id: UUID, wanted: _Wanted) -> None:
+        settings = self._settings(wanted.config)
         before = self._wanted.get(topic_id)
         self._wanted[topic_id] = wanted
-        settings = self._settings(wanted.config)
         if before is not None and before.config.identifier == wanted.config.identifier:
             self._keepers[topic_id].note(ConfigChanged(settings, wanted.partitions))
             return
