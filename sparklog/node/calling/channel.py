@@ -12,6 +12,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Self
 
 from kio.index import KioIndexError
@@ -35,39 +36,38 @@ _MAX_CORRELATION_ID = 0x7FFF_FFFF
 
 
 class _Outstanding:
-    """A request without a response so far, which is the result of a future."""
+    """A request without a response so far."""
 
-    __slots__ = ("correlation_id", "expires_s", "future", "request", "timeout_ms")
-
-    records_in_place = False
+    __slots__ = ("answer", "correlation_id", "expires_s", "fail", "records_in_place", "request", "timeout_ms")
 
     def __init__(
-        self, correlation_id: int, request: Any, timeout_ms: int, expires_s: float, future: Any = None
+        self,
+        correlation_id: int,
+        request: Any,
+        timeout_ms: int,
+        answer: Callable[[Any], None],
+        fail: Callable[[KafkaError], None],
+        *,
+        records_in_place: bool,
     ) -> None:
         self.correlation_id = correlation_id
         self.request = request
         self.timeout_ms = timeout_ms
-        self.expires_s = expires_s
-        self.future: asyncio.Future[Any] = future
-
-    def answer(self, response: Any) -> None:
-        if not self.future.done():
-            self.future.set_result(response)
-
-    def fail(self, error: KafkaError) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
+        self.answer = answer
+        self.fail = fail
+        self.records_in_place = records_in_place
+        self.expires_s = 0.0
+        """By the loop's clock, once it is sent."""
 
 
-class _OutstandingCall(_Outstanding):
-    """A request whose response is taken by a function."""
+def _set_result(future: asyncio.Future[Any], response: Any) -> None:
+    if not future.done():
+        future.set_result(response)
 
-    __slots__ = ("answer", "fail")
 
-    records_in_place = True
-
-    answer: Callable[[Any], None]  # type: ignore[assignment]
-    fail: Callable[[KafkaError], None]  # type: ignore[assignment]
+def _set_exception(future: asyncio.Future[Any], error: KafkaError) -> None:
+    if not future.done():
+        future.set_exception(error)
 
 
 class Channel:
@@ -180,7 +180,12 @@ class Channel:
             return future
         if timeout_ms is None:
             timeout_ms = self._request_timeout_ms
-        self._send(_Outstanding(self._take_correlation_id(), entity, timeout_ms, 0.0, future))
+        answer, fail = partial(_set_result, future), partial(_set_exception, future)
+        self._send(
+            _Outstanding(
+                self._take_correlation_id(), entity, timeout_ms, answer, fail, records_in_place=False
+            )
+        )
         return future
 
     def request_then(
@@ -200,9 +205,10 @@ class Channel:
         """
         if self.closed.done():
             raise self._lost("the connection is closed")
-        outstanding = _OutstandingCall(self._take_correlation_id(), self._fitting(entity), timeout_ms, 0.0)
-        outstanding.answer, outstanding.fail = answer, fail
-        self._send(outstanding)
+        entity = self._fitting(entity)
+        self._send(
+            _Outstanding(self._take_correlation_id(), entity, timeout_ms, answer, fail, records_in_place=True)
+        )
 
     def _take_correlation_id(self) -> int:
         correlation_id = self._next_correlation_id
