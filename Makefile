@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Spark's scripts and JVM find their home and Java through these; every recipe that starts Spark sources them.
 SPARK_ENVIRONMENT := $(VENV)/spark-environment.sh
-# Written when the tests that there are were loaded.
+# Written when the tests that there are were compiled.
 COLLECTED := .pytest_cache/collected
 # Where the archive of Spark's classes lies, and the properties that name it; gone, all goes on without.
 SPARK_ARCHIVE := $(VENV)/spark
@@ -44,12 +44,11 @@ test:  ## lint, format, types, layers, and every test
 pytest: quick-start $(COLLECTED)
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 3 --no-loadscope-reorder
 
-# Each process of the tests loads all of them. What pytest makes of their assertions, which takes three times as
-# long, is made once for all of these, beside what makes quick starts: in a new clone, and where the environment has
-# Python keep nothing whenever tests have changed.
+# Each process of the tests loads all of them. What pytest makes of their assertions, which takes longer, is made
+# once for all of these: in a new clone, and where the environment has Python keep nothing whenever tests have changed.
 $(COLLECTED): $(READY) $(shell find tests -name '*.py')
 	@[[ -d .pytest_cache && -z "$${PYTHONDONTWRITEBYTECODE:-}" ]] || \
-		env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --collect-only -q > /dev/null || true
+		env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.house.rewritten || true
 	@mkdir -p $(@D) && touch $@
 
 check: $(READY)  ## the part of the tests that runs nothing: lint, format, types, layers, prose
