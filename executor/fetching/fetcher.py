@@ -1,9 +1,9 @@
 """A fetcher: one connection that fetches from one leader, for all partitions (or a share of them) it leads.
 
 `leader_fetches.py` decides on requests and pauses. This is the connection, with at most two requests in
-flight: each answer is taken in where it was received and followed by the next request, and a partition that
-is added, or whose pause is over, causes the next request at once. A task connects, and connects again after a
-failure; it ends by `stop` only.
+flight: each answer is taken in as it comes and followed by the next request, and a partition that is added,
+or whose pause is over, causes the next request at once. A task connects, and connects again after a failure;
+it ends by `stop` only.
 """
 
 import asyncio

@@ -3,11 +3,10 @@
 Requests are pipelined and answered in order, as Kafka's servers do; a response with another correlation id
 than the oldest outstanding one ends the connection. Every response passes the guard. `request` makes no task:
 it returns a future, which may be awaited, given callbacks, or cancelled (the response is then dropped).
-`request_then` makes no future either, and leaves records where they were received: for followers' fetches.
+`request_then` makes no future either: for followers' fetches.
 """
 
 import asyncio
-import contextlib
 import logging
 import socket
 from collections import deque
@@ -17,10 +16,10 @@ from typing import Any, Self
 
 from kio.index import KioIndexError
 
+from sparklog.node.calling.connecting import connect_to_first, handshake
 from sparklog.node.calling.login import MAX_ANSWER_BYTES, authentication_requests
 from sparklog.node.calling.negotiation import api_versions_requests, fitting_version, usable_versions
 from sparklog.node.security.sasl.mechanism import ClientMechanism, Login
-from sparklog.node.security.tls.errors import tls_error
 from sparklog.node.serving.buffers import BufferPool, ReceiveBuffer
 from sparklog.node.serving.outbox import Flushed, Outbox
 from sparklog.node.serving.tls.tls_outbox import TlsOutbox
@@ -38,7 +37,7 @@ _MAX_CORRELATION_ID = 0x7FFF_FFFF
 class _Outstanding:
     """A request without a response so far."""
 
-    __slots__ = ("answer", "correlation_id", "expires_s", "fail", "records_in_place", "request", "timeout_ms")
+    __slots__ = ("answer", "correlation_id", "expires_s", "fail", "request", "timeout_ms")
 
     def __init__(
         self,
@@ -47,15 +46,12 @@ class _Outstanding:
         timeout_ms: int,
         answer: Callable[[Any], None],
         fail: Callable[[KafkaError], None],
-        *,
-        records_in_place: bool,
     ) -> None:
         self.correlation_id = correlation_id
         self.request = request
         self.timeout_ms = timeout_ms
         self.answer = answer
         self.fail = fail
-        self.records_in_place = records_in_place
         self.expires_s = 0.0
         """By the loop's clock, once it is sent."""
 
@@ -139,8 +135,8 @@ class Channel:
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
                 try:
-                    connected = await _connect_to_first(host, port, receive_buffer_bytes)
-                    stream = None if tls is None else await _handshake(connected, tls, host, peer)
+                    connected = await connect_to_first(host, port, receive_buffer_bytes)
+                    stream = None if tls is None else await handshake(connected, tls, host, peer)
                     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     channel = cls(connected, client_id, request_timeout_ms, max_response_bytes, peer, stream)
                 # An impossible host name, or no thread can be started to resolve it.
@@ -181,11 +177,7 @@ class Channel:
         if timeout_ms is None:
             timeout_ms = self._request_timeout_ms
         answer, fail = partial(_set_result, future), partial(_set_exception, future)
-        self._send(
-            _Outstanding(
-                self._take_correlation_id(), entity, timeout_ms, answer, fail, records_in_place=False
-            )
-        )
+        self._send(_Outstanding(self._take_correlation_id(), entity, timeout_ms, answer, fail))
         return future
 
     def request_then(
@@ -197,8 +189,7 @@ class Channel:
     ) -> None:
         """Send a request entity; call `answer` with the response, or `fail` with the errors of `request`.
 
-        One of them is called once, not before this returns unless sending fails; they must not raise. Records
-        in the response are views of the receive buffer, valid until `answer` returns.
+        One of them is called once, not before this returns unless sending fails; they must not raise.
 
         Raises:
             KafkaError: network_exception: the connection is closed; unsupported_version (after `negotiate`).
@@ -206,9 +197,7 @@ class Channel:
         if self.closed.done():
             raise self._lost("the connection is closed")
         entity = self._fitting(entity)
-        self._send(
-            _Outstanding(self._take_correlation_id(), entity, timeout_ms, answer, fail, records_in_place=True)
-        )
+        self._send(_Outstanding(self._take_correlation_id(), entity, timeout_ms, answer, fail))
 
     def _take_correlation_id(self) -> int:
         correlation_id = self._next_correlation_id
@@ -416,7 +405,7 @@ class Channel:
             )
             return
         try:
-            _, response = decode_response(oldest.request, frame, records_in_place=oldest.records_in_place)
+            _, response = decode_response(oldest.request, frame)
         except KafkaError as error:
             self._outstanding.popleft()
             oldest.fail(error)
@@ -424,53 +413,3 @@ class Channel:
             return
         self._outstanding.popleft()
         oldest.answer(response)
-
-
-async def _handshake(connected: socket.socket, tls: ClientTls, host: str, peer: str) -> TlsStream:
-    """Return the stream of a connection after its TLS handshake.
-
-    Raises:
-        KafkaError: TlsHandshakeError, or the connection was lost amid it. The socket is closed then.
-    """
-    loop = asyncio.get_running_loop()
-    stream = TlsStream(tls.context, server_side=False, server_hostname=tls.server_name or host)
-    try:
-        while not await asyncio.to_thread(stream.handshake):
-            await loop.sock_sendall(connected, stream.take())
-            received = await loop.sock_recv(connected, SLICE_BYTES)
-            if not received:
-                raise ConnectionResetError("the connection was closed")
-            stream.feed(received)
-        await loop.sock_sendall(connected, stream.take())
-    except OSError as error:
-        if stream.has_output:  # the alert with the reason, if the socket takes it at once
-            with contextlib.suppress(OSError):
-                connected.send(stream.take())
-        connected.close()
-        raise tls_error(peer, error) from error
-    except BaseException:
-        connected.close()
-        raise
-    return stream
-
-
-async def _connect_to_first(host: str, port: int, receive_buffer_bytes: int | None) -> socket.socket:
-    """Return a socket connected to the first address of `host` that accepts."""
-    loop = asyncio.get_running_loop()
-    failure: OSError | None = None
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        candidate = socket.socket(family, kind, protocol)
-        candidate.setblocking(False)
-        if receive_buffer_bytes is not None:
-            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        try:
-            await loop.sock_connect(candidate, address)
-        except OSError as error:
-            candidate.close()
-            failure = error
-        except BaseException:
-            candidate.close()
-            raise
-        else:
-            return candidate
-    raise failure or OSError(f"{host} has no address")

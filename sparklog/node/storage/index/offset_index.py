@@ -8,7 +8,7 @@ index.interval.bytes of log.
 from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from sparklog.node.storage.index.index_file import IndexFile
 from sparklog.protocol.types import Offset
@@ -75,6 +75,10 @@ class OffsetIndex(IndexFile):
     def _absolute(self, fields: tuple[int, ...]) -> OffsetPosition:
         relative, position = fields
         return OffsetPosition(self.base_offset + relative, position)
+
+
+INDEXED_AT_ONCE: Final = 32 * OffsetIndex.ENTRY.size
+"""Bytes of unwritten entries from which on a segment writes its indexes."""
 
 
 def sound_entries(content: bytes, log_size_bytes: int) -> int:

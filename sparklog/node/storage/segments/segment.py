@@ -30,7 +30,7 @@ from sparklog.node.storage.files import (
     offset_file,
     sync_descriptor,
 )
-from sparklog.node.storage.index.offset_index import OffsetIndex, OffsetPosition
+from sparklog.node.storage.index.offset_index import INDEXED_AT_ONCE, OffsetIndex, OffsetPosition
 from sparklog.node.storage.index.time_index import TimeIndex
 from sparklog.node.storage.index.transaction_index import TransactionIndex
 from sparklog.node.storage.log_config import LogConfig
@@ -50,8 +50,6 @@ logger = logging.getLogger(__name__)
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _REBUILT_INTERVAL_BYTES: Final = 4096
 _WINDOW_BYTES: Final = 8192
-_INDEXED_AT_ONCE: Final = 32 * OffsetIndex.ENTRY.size
-"""Bytes of new offset index entries from which on both indexes are written."""
 
 
 class Segment:
@@ -189,9 +187,8 @@ class Segment:
                     self.offset_index.append(last_offset, position)
                     self.time_index.maybe_append(max_timestamp_ms, offset_of_max_timestamp)
                     bytes_since_index_entry = 0
-                    if self.offset_index.unwritten_bytes >= _INDEXED_AT_ONCE:
-                        # In this order: recovery trusts an offset entry if its batch's time has one, too.
-                        self.time_index.write()
+                    if self.offset_index.unwritten_bytes >= INDEXED_AT_ONCE:
+                        self.time_index.write()  # first: recovery trusts an offset whose time is there, too
                         self.offset_index.write()
                 bytes_since_index_entry += size_bytes
                 note_position(base_offset, position)

@@ -378,8 +378,8 @@ def test_blocking_channel_pipelines_and_answers_in_order() -> None:
     run(scenario())
 
 
-def test_channel_response_by_callback_has_records_where_they_were_received() -> None:
-    """A follower writes them at once: copying every replicated byte first would be for nothing."""
+def test_channel_next_request_may_be_sent_by_the_callback_of_the_one_before() -> None:
+    """A follower's fetches follow each other so, while the answer before is still in the receive buffer."""
     content = bytes(range(256)) * 200
     region = BytesRegion(content)
 
@@ -389,10 +389,8 @@ def test_channel_response_by_callback_has_records_where_they_were_received() -> 
             taken: list[bytes] = []
 
             def answer(response: Any) -> None:
-                records = response.responses[0].partitions[0].records
-                assert type(records) is memoryview
-                taken.append(bytes(records))
-                if len(taken) < 3:  # the next request leaves before the buffer is given back
+                taken.append(response.responses[0].partitions[0].records)
+                if len(taken) < 3:
                     channel.request_then(fetch_request(), answer, failures.append, DEADLINE_MS)
 
             failures: list[KafkaError] = []
