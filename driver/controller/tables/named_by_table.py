@@ -1,4 +1,4 @@
-"""What the metadata of a table names: branches and tags, files of snapshots, its own objects."""
+"""Names in the metadata of a table: branches and tags, files of snapshots, its own objects."""
 
 from collections.abc import Iterator
 from typing import Final

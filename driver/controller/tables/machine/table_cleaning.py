@@ -1,7 +1,7 @@
-"""What leaves the catalogue and the store: snapshots that have expired, and objects that none has.
+"""Removals from the catalogue and the store: snapshots that have expired, and objects that none has.
 
 Pure. Objects of the table's own prefix are found by a list: pieces that a crash has left, metadata that no
-snapshot has, and files that other writers have left there. Nobody else collects these, since the table has
+snapshot has, and files that other writers have left there. No other program collects these, since the table has
 gc.enabled=false. Another writer's object may be in the next snapshot of a branch, so it stays for
 `OTHERS_GRACE_MS`, as Iceberg's remove_orphan_files has it.
 """
@@ -87,7 +87,7 @@ class TableCleaning:
         gone = expired_refs(self._refs, ancestors, wall_ms)
         left = [ref for ref in without_main(self._refs) if ref not in gone]
         if not view.is_left:
-            # Otherwise rows leave with the topic, whatever `main` keeps of its history.
+            # Otherwise rows leave with the topic, and `main` keeps none of its history.
             newest_id = view.newest.snapshot_id
             left += [ref._replace(snapshot_id=newest_id) for ref in self._refs if ref.name == MAIN]
         self._kept = kept_snapshots(left, ancestors, wall_ms)

@@ -39,4 +39,4 @@ class TableStatus:
     failures: int = 0
     """Both since this controller has kept the table."""
     held: tuple[RefFiles, ...] = ()
-    """What branches and tags keep in the store."""
+    """The files that branches and tags keep in the store."""

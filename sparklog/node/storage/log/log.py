@@ -985,7 +985,7 @@ class Log:
                 try:
                     sync_file(self.directory / LEADER_EPOCH_CHECKPOINT)
                     if self.is_new:
-                        # What is there: by now the directory may be another log's of the same name.
+                        # By now the directory may be that of another log of the same name.
                         sync_file(self.directory / PARTITION_METADATA)
                     sync_directory(self.directory)
                 except OSError:
