@@ -53,7 +53,6 @@ from sparklog.executor.tiering.machine.events import (
     SwapManifest,
     Swapped,
     SwapStale,
-    Ticked,
     TierAdopted,
     TierConfig,
     TierEffect,
@@ -185,8 +184,6 @@ class PartitionTier:
 
     def _handle(self, event: TierEvent) -> list[TierEffect]:
         match event:
-            case Ticked():
-                pass
             case ManifestRead():
                 return self._manifest_read(event.manifest, event.version)
             case ManifestMissing():
@@ -206,13 +203,10 @@ class PartitionTier:
                 self._deletion_retries.succeeded()
             case ObjectsListed():
                 self._objects_listed(event)
-            case StoreFailed():
+            case StoreFailed() | AdoptionFailed():
                 self._store_failed(event)
             case TierAdopted():
                 self._tier_adopted()
-            case AdoptionFailed():
-                self._manifest_effect = None
-                self._manifest_retries.failed(event.error, self._now_ms)
             case ConfigChanged():
                 self.config = event.config
                 self._deletions.keeps_segments = event.config.table_keeps_segments
@@ -274,9 +268,9 @@ class PartitionTier:
         self.uncopied.copied(manifest.end_offset)
         self._writes.confirmed(manifest)
 
-    def _store_failed(self, failed: StoreFailed) -> None:
+    def _store_failed(self, failed: StoreFailed | AdoptionFailed) -> None:
         match failed.effect:
-            case ReadManifest():
+            case ReadManifest() | AdoptTier():
                 self._manifest_effect = None
                 self._manifest_retries.failed(failed.error, self._now_ms)
             case SwapManifest():
