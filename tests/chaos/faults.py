@@ -26,6 +26,7 @@ from tests.chaos.scene import POLL_S, Scene, Strike, Struck, Tier
 from tests.chaos.starving import starve
 from tests.chaos.stops import STOPS_OF_COMMITS, STOPS_OF_TASKS
 from tests.chaos.store_faults import fail_store
+from tests.chaos.table_faults import kill_in_commits
 
 BETWEEN_TWO_S: Final = 2.0
 """How long after one broker another may be hit."""
@@ -213,6 +214,12 @@ FAULTS: Final[Mapping[str, Fault]] = {
         "SIGKILL of everything, all disks gone", kill_everything, weight=0, tier=Tier.DIRECTORY
     ),
     "other-disks": Fault("orderly stop, all disks gone", stop_in_order, weight=0, tier=Tier.DIRECTORY),
+    "tables": Fault(
+        "kills at each step of a table's commits",
+        kill_in_commits(_controller, _driver_python),
+        weight=0,
+        tier=Tier.TABLES,
+    ),
     "starvation": Fault("no processor for the cluster", starve, weight=0),
     "copy": Fault("kills of all kinds under copiers in transactions", copy_under_kills, weight=0),
     "streams": Fault("kills under Kafka Streams, which counts words", count_under_kills, weight=0),

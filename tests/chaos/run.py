@@ -33,6 +33,8 @@ from tests.chaos.reaper import Reaper
 from tests.chaos.scene import Scene, Tier
 from tests.chaos.store_faults import CONFIG, TOPIC_CONFIG
 from tests.chaos.store_proxy import FaultyS3
+from tests.chaos.table_faults import TOPIC_CONFIG as TABLE_TOPIC_CONFIG
+from tests.chaos.table_faults import table_config
 from tests.chaos.view import Sight, View, broker_processes
 
 TOPIC: Final = "chaos"
@@ -108,7 +110,7 @@ class Run:
             stack.enter_context(application)
             self._bootstrap_servers = application.bootstrap_servers
             view = View(self._bootstrap_servers, TOPIC, PARTITIONS, BROKERS)
-            view.create_topic({} if self._tier is Tier.NONE else TOPIC_CONFIG)
+            view.create_topic(self._topic_config())
             self._reader = stack.enter_context(
                 Reader(self._bootstrap_servers, TOPIC, PARTITIONS, self._ledger)
             )
@@ -201,7 +203,13 @@ class Run:
         if self._tier is Tier.NONE:
             return {}
         directory = {"sparklog.remote.uri": (self.directory / "bucket").as_uri()}
-        return {**(directory if store is None else store.config), **CONFIG}
+        tables = table_config(self.directory) if self._tier is Tier.TABLES else {}
+        return {**(directory if store is None else store.config), **CONFIG, **tables}
+
+    def _topic_config(self) -> Mapping[str, str]:
+        if self._tier is Tier.NONE:
+            return {}
+        return TOPIC_CONFIG | TABLE_TOPIC_CONFIG if self._tier is Tier.TABLES else TOPIC_CONFIG
 
     def _make_disks(self, data_directory: Path) -> Mapping[int, Disk]:
         return {

@@ -32,6 +32,7 @@ class Tier(Enum):
     NONE = "none"
     FAULTY_S3 = "an S3 server that can be made to fail"
     DIRECTORY = "a directory"
+    TABLES = "a directory, in which topics are tables"
 
 
 @dataclass(frozen=True, slots=True)
