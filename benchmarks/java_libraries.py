@@ -42,6 +42,8 @@ CONNECTOR: Final = (
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
 )
+ICEBERG_VERSION: Final = "1.10.1"
+ICEBERG: Final = (f"org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:{ICEBERG_VERSION}",)
 SPARK_JARS: Final = Path(pyspark.__file__).parent / "jars"
 COMPILER: Final = "org.codehaus.janino.SimpleCompiler"
 COMPILER_JARS: Final = ("janino-*.jar", "commons-compiler-*.jar")
@@ -87,6 +89,16 @@ def fetch_connector() -> str:
     # What else it depends on is Spark's own.
     directory = _fetch(f"connector-{CONNECTOR_VERSION}", CONNECTOR, with_dependencies=False)
     return ",".join(str(jar) for jar in sorted(directory.glob("*.jar")))
+
+
+def fetch_iceberg() -> str:
+    """Fetch Iceberg's runtime for Spark 4.0 once; return its jar.
+
+    Raises:
+        LibrariesUnavailableError: it can't be fetched.
+    """
+    (jar,) = _fetch(f"iceberg-{ICEBERG_VERSION}", ICEBERG, with_dependencies=False).glob("*.jar")
+    return str(jar)
 
 
 def kafka_command(
