@@ -1,8 +1,8 @@
 """The application whose classes are archived: it uses a little of every feature of a cluster and its clients.
 
 `jobs/class_archive/archive.py` runs it in a driver that writes the archive when it ends. An archive holds the
-classes of one JVM, and must serve drivers and executors. So the work is done twice, by executors and then by
-the driver itself, in local mode; at last the driver loads the classes that only the executors' logs name.
+classes of one JVM, and must serve drivers and executors. So the work is done with executors, and at last the
+driver loads the classes that only the executors' logs name.
 """
 
 import contextlib
@@ -35,7 +35,6 @@ def main(class_logs: Path) -> None:
     with _session("local-cluster[2,1,512]", **_broker_resource(class_logs)) as spark:
         _use(spark)
     with _session("local[2]") as spark:
-        _use(spark)
         _load_missing(spark, class_logs)
 
 
