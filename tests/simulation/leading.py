@@ -13,6 +13,7 @@ from kio.schema.produce.v13.request import PartitionProduceData, ProduceRequest,
 
 from sparklog.executor.api.fetch.fetch import FetchHandler
 from sparklog.executor.api.fetch.fetch_sessions import FetchSessions
+from sparklog.executor.api.fetch.partition_reads import FetchServices
 from sparklog.executor.api.produce.delayed_produce import ACKS_ALL, ACKS_LEADER
 from sparklog.executor.api.produce.produce import ProduceHandler
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
@@ -92,14 +93,14 @@ class Leading:
             max_decompressed_bytes=_ANY_BYTES,
             wall_ms=lambda: START_MS + broker.scheduler.now_ms,
         )
-        self.fetch_handler: Final = FetchHandler(
+        reads = FetchServices(
             broker.replicas,
             delayed,
-            FetchSessions(lambda: random.randint(1, LARGEST), slots=SESSION_SLOTS),
             _NO_EXECUTOR,
-            max_response_bytes=_ANY_BYTES,
-            leader_quota=ReplicationQuota(broker.broker_id, QuotaWindows(11, 1_000)),
+            FetchSessions(lambda: random.randint(1, LARGEST), slots=SESSION_SLOTS),
+            ReplicationQuota(broker.broker_id, QuotaWindows(11, 1_000)),
         )
+        self.fetch_handler: Final = FetchHandler(reads, max_response_bytes=_ANY_BYTES)
 
     def produce(self, connection: Connection, message: Produce, reply: Reply) -> None:
         """Append, and answer when it is acknowledged."""

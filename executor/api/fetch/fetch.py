@@ -15,7 +15,6 @@ throttled (KIP-219); a session then remembers no offsets as sent.
 import logging
 from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,9 +30,6 @@ from sparklog.executor.api.fetch.partition_reads import (
     read_partition,
 )
 from sparklog.executor.api.services import PartitionServices
-from sparklog.executor.partitions.delayed_operations import DelayedOperations
-from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
-from sparklog.executor.partitions.table import PartitionTable
 from sparklog.executor.remote_reads.loads import Load
 from sparklog.node.acls.access import Access
 from sparklog.node.acls.acl import AclOperation, AclResourceType
@@ -46,7 +42,7 @@ from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
 
 if TYPE_CHECKING:
-    from sparklog.executor.remote_reads.remote_reader import RemoteReader
+    pass
 
 logger = logging.getLogger(__name__)
 
@@ -350,16 +346,17 @@ def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
         lambda: SystemRandom().randint(1, LARGEST), slots=config.max_incremental_fetch_session_cache_slots
     )
     replicas.metrics.gauge(server.FETCH_SESSIONS, lambda: len(sessions))
-    handler = FetchHandler(
+    reads = FetchServices(
         replicas.table,
         replicas.delayed,
-        sessions,
         replicas.executor,
-        max_response_bytes=config.fetch_max_bytes,
-        leader_quota=replicas.replication_quotas.leader,
-        consumer_quota=services.quotas.consumer,
-        remote=replicas.remote_reader,
-        selects_by_rack=config.selects_replicas_by_rack,
+        sessions,
+        replicas.replication_quotas.leader,
+        replicas.remote_reader,
+        config.selects_replicas_by_rack,
+    )
+    handler = FetchHandler(
+        reads, max_response_bytes=config.fetch_max_bytes, consumer_quota=services.quotas.consumer
     )
     return {ApiKey.FETCH: handler.handle}
 
@@ -367,25 +364,13 @@ def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
 class FetchHandler:
     def __init__(
         self,
-        table: PartitionTable,
-        delayed: DelayedOperations,
-        sessions: FetchSessions,
-        executor: Executor,
+        services: FetchServices,
         *,
         max_response_bytes: int,
-        leader_quota: ReplicationQuota,
         consumer_quota: Callable[[Request], RateQuota | None] = lambda request: None,
-        remote: "RemoteReader | None" = None,
-        selects_by_rack: bool = False,
     ) -> None:
-        """Answer from `table`, and from `remote` what only the object store has.
-
-        `consumer_quota` returns the quota of a consumer's records.
-        """
-        self._services = FetchServices(
-            table, delayed, executor, sessions, leader_quota, remote, selects_by_rack
-        )
-        self._sessions = sessions
+        """Answer by `services`; `consumer_quota` returns the quota of a consumer's records."""
+        self._services = services
         self._consumer_quota = consumer_quota
         self._max_response_bytes = max_response_bytes
 
@@ -396,7 +381,7 @@ class FetchHandler:
         body, version = request.body, request.api_version
         params = FetchParams(body, version, request.listener_name, self._max_response_bytes)
         try:
-            context = self._sessions.begin(
+            context = services.sessions.begin(
                 body, version, request.connection, is_follower=params.broker_id is not None, now_ms=now_ms
             )
         except KafkaError as error:

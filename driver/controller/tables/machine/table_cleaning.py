@@ -1,8 +1,8 @@
 """Removals from the catalogue and the store: snapshots that have expired, and objects that none has.
 
 Pure. Objects of the table's own prefix are found by a list: pieces that a crash has left, metadata that no
-snapshot has, and files that other writers have left there. No other program collects these, since the table has
-gc.enabled=false. Another writer's object may be in the next snapshot of a branch, so it stays for
+snapshot has, and files that other writers have left there. No other program collects these, since the table
+has gc.enabled=false. Another writer's object may be in the next snapshot of a branch, so it stays for
 `OTHERS_GRACE_MS`, as Iceberg's remove_orphan_files has it.
 """
 
