@@ -265,6 +265,8 @@ class Replica:
         self.leader_epoch = registration.leader_epoch
         self.partition_epoch = registration.partition_epoch
         self.is_recovering = registration.leader_recovery_state is LeaderRecoveryState.RECOVERING
+        # An adoption of the tier that did not come to its end leaves a shorter log.
+        self.progress.high_watermark = _within(self.log, self.high_watermark)
         self._end_role()
 
     def _end_role(self) -> None:

@@ -185,7 +185,7 @@ def _preferred(
     tiered_end = replica.log.local_log_start_offset
     if replica.tier is not None:
         tiered_end = max(tiered_end, replica.tier.manifest.end_offset)
-    elif replica.log.config.is_cut_by_local_retention:
+    elif replica.awaits_tier or replica.log.config.is_cut_by_local_retention:
         return None  # the manifest is not read yet
     return preferred_read_replica(leader, params.rack_id, rack_of, offset, tiered_end)
 

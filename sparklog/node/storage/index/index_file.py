@@ -90,7 +90,8 @@ class IndexFile:
         Raises:
             OSError: the file cannot be opened or extended.
         """
-        descriptor = self._opened().fileno()
+        file = self._opened()  # Held: a descriptor's number may be another file's once it is closed.
+        descriptor = file.fileno()
         with self._lock:
             size = self.ENTRY.size
             self._write(descriptor)
@@ -206,7 +207,7 @@ class IndexFile:
             self.removals += 1
         if self.entry_count > entry_count:
             size = self.ENTRY.size
-            descriptor = self._opened().fileno()
+            file = self._opened()
             with self._lock:
                 self._forget_last()
                 first, entries = self._unwritten
@@ -214,17 +215,19 @@ class IndexFile:
                 self._unwritten = (first, entries[: max(0, entry_count - first) * size])
                 self.entry_count = entry_count
                 if written_count > entry_count:
-                    os.pwrite(descriptor, bytes((written_count - entry_count) * size), entry_count * size)
+                    os.pwrite(file.fileno(), bytes((written_count - entry_count) * size), entry_count * size)
 
     def _replace_entries(self, content: bytes, removals: int, entry_count: int) -> bool:
         """Replace all entries by those in `content`, as many as there is room for.
 
-        Returns False, without a change, if the index has changed since it had `removals` and `entry_count`.
+        Returns False, without a change, if the index has changed since it had `removals` and `entry_count`,
+        or was closed meanwhile.
         """
-        descriptor = self._opened().fileno()
+        file = self._opened()
         with self._lock:
-            if (self.removals, self.entry_count) != (removals, entry_count):
+            if self._file is not file or (self.removals, self.entry_count) != (removals, entry_count):
                 return False
+            descriptor = file.fileno()
             self.removals += 1
             self._forget_last()
             self._unwritten = (0, bytearray())

@@ -144,8 +144,8 @@ class Segment:
         return segment
 
     def make_active(self, config: LogConfig) -> None:
-        self.offset_index.make_writable(config.segment_index_bytes)
         self.time_index.make_writable(config.segment_index_bytes)
+        self.offset_index.make_writable(config.segment_index_bytes)
 
     def seal(self) -> None:
         """Append the largest timestamp to the time index and cut the indexes to size.
@@ -154,8 +154,8 @@ class Segment:
             OSError: the indexes cannot be written.
         """
         self.time_index.maybe_append(self.max_timestamp_ms, self.offset_of_max_timestamp)
-        self.offset_index.trim()
         self.time_index.trim()
+        self.offset_index.trim()
         self.positions.forget_older()
 
     def append(
@@ -417,7 +417,7 @@ class Segment:
         """
         sync_descriptor(self.file.fileno(), data_only=True)
         if sealed or self.truncated:
-            for index in (self.offset_index, self.time_index, self.transaction_index):
+            for index in (self.time_index, self.offset_index, self.transaction_index):
                 index.sync()
 
     def flushed(self, *, sealed: bool) -> None:

@@ -477,3 +477,20 @@ async def test_partition_that_comes_back_to_a_broker_begins_with_an_empty_log(br
     new_log = brokers.replica(1, topic_id).log
     assert new_log is not old_log
     assert (old_log.directory.name.endswith("-delete"), new_log.log_end_offset) == (True, 5)
+
+
+@with_brokers(count=2)
+async def test_replica_whose_log_was_begun_again_takes_its_next_role_with_what_is_there(
+    brokers: Brokers,
+) -> None:
+    """Its high watermark is not above its log, whichever role it had when the records went."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(topic_id, batch(5)))
+    replica = brokers.replica(0, topic_id)
+    await until(lambda: replica.high_watermark == 5, "all is committed")
+    replica.log.truncate_fully_and_start_at(0)
+    replica.load_producers()
+    await until(lambda: replica.log.loading is None, "the producers are known")
+    await brokers.elect(topic_id, 0, leader=0, isr=[0, 1])
+    assert (replica.high_watermark, replica.log.log_end_offset) == (0, 0)
