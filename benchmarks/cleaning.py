@@ -43,7 +43,7 @@ from sparklog.executor.logs.cleaner_processes import CleanerProcess
 from sparklog.node.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT
 from sparklog.node.storage.files import CLEANED_SUFFIX, LOG_SUFFIX, PARTITION_METADATA
 from sparklog.node.storage.log.log import Log
-from sparklog.node.storage.log.log_cleaning import CleaningLimits
+from sparklog.node.storage.log.log_cleaning import CleaningLimits, LogCleaning
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.protocol.records.batch import read_header
 from sparklog.protocol.records.codecs import Codec
@@ -140,7 +140,7 @@ def left_in(files: Iterable[Path]) -> Left:
 
 def clean_here(log: Log) -> Result:
     """Have a process of ours clean the log, and throw away what comes of it."""
-    request, _ = log.cleaning.request(0, log.log_end_offset, LIMITS, START_MS)
+    request, _ = LogCleaning(log).request(0, log.log_end_offset, LIMITS, START_MS)
     cleaner = CleanerProcess()
     started_s = time.monotonic()
     try:

@@ -67,7 +67,7 @@ def test_partition_shows_what_its_leader_says_and_what_is_committed() -> None:
 def test_topic_that_is_a_table_shows_its_snapshot_and_what_keeps_it_from_going_on() -> None:
     """The state of a table is nowhere else to be seen but in the log."""
     held = (RefFiles(f"audit {EVIL}", 3, 4_096),)
-    status = TableStatus("a", "topics.a", 17, {0: 5}, 1_234, f"another writer's {EVIL}", held)
+    status = TableStatus("a", "topics.a", 17, {0: 5}, 1_234, f"another writer's {EVIL}", held=held)
     page = topic_page(
         topic(1), 1, min_insync_replicas=1, metrics={}, settings=(), remark=None, iceberg=status
     )

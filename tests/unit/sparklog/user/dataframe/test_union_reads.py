@@ -5,7 +5,7 @@ import functools
 import json
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
@@ -92,15 +92,17 @@ class Cluster(NamedTuple):
         tier = self.brokers.brokers[0].replicas.remote_log
         assert tier is not None
         requests = tier._services.requests
+        taken = AsyncExitStack()
         for _ in range(REQUESTS_AT_A_TIME):
-            await requests.acquire()
+            await taken.enter_async_context(requests.turn(None))
         for _ in range(elections):
             await self.brokers.elect(self.topic_id, 0, leader=0, isr=[0])
         assert self.brokers.replica(0, self.topic_id).awaits_tier
 
+        giving_back: set[asyncio.Task[None]] = set()
+
         def let_it_read() -> None:
-            for _ in range(REQUESTS_AT_A_TIME):
-                requests.release()
+            giving_back.add(asyncio.create_task(taken.aclose()))
 
         return let_it_read
 
