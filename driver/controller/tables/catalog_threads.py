@@ -85,6 +85,7 @@ class CatalogThreads:
                     if left_s <= 0:
                         raise self._silence()
                     await asyncio.wait([answer], timeout=left_s)
+                self._silent.answered(caller)
                 return answer.result()
             finally:
                 if not answer.done():

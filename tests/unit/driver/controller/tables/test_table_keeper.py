@@ -4,6 +4,7 @@ import asyncio
 import json
 import secrets
 import socket
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from sparklog.driver.controller.tables.machine.events import (
     TableSettings,
     TopicDeleted,
 )
+from sparklog.driver.controller.tables.machine.silent_calls import MOST_SILENT
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
 from sparklog.driver.controller.tables.redaction import Redaction
 from sparklog.driver.controller.tables.table_keeper import TableKeeper
@@ -395,3 +397,28 @@ def test_marker_that_cannot_be_read_is_shown_while_the_table_stands_still(lake: 
         assert f"{MARKER} in the object store is no marker" in await lake.problem(Retention.FOREVER)
 
     asyncio.run(play())
+
+
+def test_table_is_committed_though_the_threads_of_silent_calls_never_end(lake: Lake) -> None:
+    """A catalogue that was away for an hour has left as many as a rule takes for a reason to wait."""
+    end = threading.Event()
+
+    async def play() -> None:
+        lake.put_manifest()
+        threads = CatalogThreads()
+        for _ in range(MOST_SILENT):
+            calling = asyncio.create_task(threads.call(IDENTITY.topic_id, lambda _: end.wait()))
+            await asyncio.sleep(0)
+            calling.cancel()
+            await asyncio.wait([calling])
+        assert threads.given_up == MOST_SILENT
+        machine = lake.keeper(Retention.TOPIC).machine
+        keeper = TableKeeper(machine, DirectoryStore(lake.bucket), lake.open_table, threads, owns_store)
+        keeping = asyncio.create_task(keeper.run())
+        await until(lambda: keeper.status.committed == {0: 2}, "the segment is in the table")
+        await stop(keeping)
+
+    try:
+        asyncio.run(play())
+    finally:
+        end.set()

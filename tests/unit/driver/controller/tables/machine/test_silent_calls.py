@@ -27,6 +27,26 @@ def test_caller_without_a_silent_call_begins_beside_many() -> None:
     assert all(calls.may_begin("another", now_ms) for now_ms in range(3))
 
 
+def test_answer_to_a_silent_caller_lets_all_go_on_though_no_thread_ends() -> None:
+    """A round takes several calls: one every ten minutes would never come to a commit."""
+    calls = full()
+    calls.given_up("another")
+    assert calls.may_begin("silent", 0)
+    calls.answered("silent")
+    assert all(calls.may_begin(caller, 1) for caller in ("silent", "another", "silent"))
+
+
+def test_caller_whose_next_call_is_silent_again_waits_again() -> None:
+    """A table can be read while its row is locked: each commit would leave a thread."""
+    calls = full()
+    assert calls.may_begin("silent", 0)
+    calls.answered("silent")
+    assert calls.may_begin("silent", 1)
+    calls.given_up("silent")
+    calls.answered("another")
+    assert not calls.may_begin("silent", 2)
+
+
 def test_calls_that_end_late_make_room() -> None:
     """A catalogue that is back ends them, and leaves nothing to be careful about."""
     calls = full()
