@@ -104,7 +104,8 @@ class CatalogThreads:
 
         def ended(late: asyncio.Future[T]) -> None:
             self._silent.ended(caller)
-            logger.debug("A call that was given up has ended: %r", late.exception())
+            # An error's text can have a password.
+            logger.debug("A call that was given up has ended: %s", type(late.exception()).__name__)
 
         answer.add_done_callback(ended)
 
@@ -123,7 +124,17 @@ def _run(
 
     try:
         settled = (function(call), None)
-    except Exception as error:
-        settled = (None, error)  # type: ignore[assignment]
+    except BaseException as error:
+        # Libraries in Rust panic with one that is no `Exception`, and without an answer the caller waits on.
+        settled = (None, _for_a_future(error))  # type: ignore[assignment]
     with suppress(RuntimeError):  # The loop has ended, and nothing waits.
         loop.call_soon_threadsafe(settle, *settled)
+
+
+def _for_a_future(error: BaseException) -> Exception:
+    """Return an error that a future takes, and that its caller treats as one of the catalogue."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    wrapped = RuntimeError(f"{type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

@@ -1,6 +1,7 @@
 """Calls of catalogues that do not answer."""
 
 import asyncio
+import logging
 import threading
 
 import pytest
@@ -100,3 +101,42 @@ def test_time_out_of_the_catalogue_itself_is_passed_on() -> None:
         assert threads.given_up == 0
 
     asyncio.run(play())
+
+
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+@pytest.mark.parametrize("error", [Panic("no field 3"), StopIteration("no field 3")])
+def test_error_that_a_future_does_not_take_is_an_answer(error: BaseException) -> None:
+    """Without one the call would count as silent, and its table would wait two minutes each time."""
+
+    def fails(_: CatalogCall) -> None:
+        raise error
+
+    async def play() -> None:
+        threads = CatalogThreads(silence_s=5.0)
+        with pytest.raises(RuntimeError, match=f"{type(error).__name__}: no field 3"):
+            await threads.call("t", fails)
+        assert threads.given_up == 0
+
+    asyncio.run(play())
+
+
+def test_late_error_is_logged_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    """Clients of servers put addresses with passwords into it."""
+    caplog.set_level(logging.DEBUG)
+    end = threading.Event()
+
+    def fails_late(_: CatalogCall) -> None:
+        end.wait()
+        raise ValueError("mysql://lake:hunter22@db")
+
+    async def play() -> None:
+        with pytest.raises(CatalogSilentError):
+            await CatalogThreads(silence_s=0.05).call("t", fails_late)
+        end.set()
+        await until(lambda: "given up has ended: ValueError" in caplog.text, "the end is logged")
+
+    asyncio.run(play())
+    assert "hunter22" not in caplog.text
