@@ -123,12 +123,15 @@ class TableKeeper:
         """As last read: one that has not changed is not decoded again, nor compared."""
         self._news: Final[deque[TableNews]] = deque()
         """That the machine has not taken yet; it may be at work in a thread."""
+        self._is_deleted = machine.is_deleted
+        """Whether the topic is; the machine learns that only after the effect under way."""
         self._woken: Final = asyncio.Event()
         self._reported: str | None = None
         self._reported_held: set[str] = set()
 
     def note(self, event: TableNews) -> None:
         """Pass news that answer no effect."""
+        self._is_deleted |= isinstance(event, TopicDeleted)
         self._news.append(event)
         self._woken.set()
 
@@ -164,7 +167,7 @@ class TableKeeper:
         self.machine = TopicTable(
             old.identity, old.owner_epoch, secrets.token_hex(8), old.settings, old.partitions
         )
-        if old.is_deleted:
+        if self._is_deleted:
             self.machine.note(TopicDeleted())
         self._table = self._marked = None
 
@@ -227,14 +230,13 @@ class TableKeeper:
 
     async def _read_marked_table(self, known_snapshot_id: int | None) -> TableRead:
         marked, self._marked = self._marked or await self._read_marker(), None
-        is_deleted = self.machine.is_deleted
         if marked is None:
             self._check_needs_marker()
         known = KnownTable(
             None if marked is None else marked.table_uuid,
             self.machine.settings.retention is Retention.FOREVER,
             table_marker_name(self.machine.identity.topic_id),
-            is_deleted,
+            self._is_deleted,
         )
         table, created = await self._call(lambda call: self._load(known, call))
         self._table = table
@@ -247,7 +249,7 @@ class TableKeeper:
 
     def _check_needs_marker(self) -> None:
         """Check that the topic is not deleted: without a marker its objects are deleted with it."""
-        if self.machine.is_deleted:
+        if self._is_deleted:
             raise TableGoneError("the store has no marker of it")
 
     async def _read_marker(self) -> TableMarker | None:
@@ -275,7 +277,7 @@ class TableKeeper:
             machine.partitions,
             table_uuid,
         )
-        if self._marked == wanted or machine.is_deleted:
+        if self._marked == wanted or self._is_deleted:
             return
         name, data = table_marker_name(topic_id), encode_marker(wanted)
         try:

@@ -306,6 +306,39 @@ def test_marker_of_a_deleted_topic_is_not_written_again(lake: Lake) -> None:
     asyncio.run(play())
 
 
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_marker_is_not_written_for_a_topic_that_is_deleted_while_its_table_is_loaded(
+    lake: Lake, is_marked: bool
+) -> None:
+    """Brokers that saw none have deleted the topic's objects by then, and no table needs them."""
+    opening, go_on = threading.Event(), threading.Event()
+
+    def open_table() -> IcebergTable:
+        opening.set()
+        go_on.wait()
+        return lake.open_table()
+
+    async def play() -> None:
+        if is_marked:
+            await lake.begin(Retention.FOREVER)
+        machine = lake.keeper(Retention.FOREVER, partitions=2).machine
+        keeper = TableKeeper(machine, DirectoryStore(lake.bucket), open_table, CatalogThreads(), owns_store)
+        keeping = asyncio.create_task(keeper.run())
+        await until(opening.is_set, "the table is loaded")
+        keeper.note(TopicDeleted())
+        go_on.set()
+        await asyncio.wait_for(keeping, 30)
+
+    try:
+        asyncio.run(play())
+    finally:
+        go_on.set()
+    marker = lake.bucket / MARKER
+    assert marker.exists() == is_marked
+    if is_marked:
+        assert decode_marker(MARKER, marker.read_bytes()).partitions == 1
+
+
 def test_marker_says_that_a_table_with_kept_rows_is_finished(lake: Lake) -> None:
     """Later drivers need not look at the table."""
 
