@@ -106,6 +106,8 @@ class TableKeeper:
         self._redaction: Final = redaction
         self._failure: str | None = None
         """An error that the machine knows nothing of; None once a round has gone through."""
+        self._failed_to_finish = False
+        """Whether that was `_finished`, of which rounds that go through say nothing."""
         self._failures = 0
         """So many in a row."""
         self._commits = self._failed_steps = 0
@@ -164,6 +166,7 @@ class TableKeeper:
         self._report()
         self._failed_steps += 1
         old = self.machine
+        self._failed_to_finish = old.is_finished
         self.machine = TopicTable(
             old.identity, old.owner_epoch, secrets.token_hex(8), old.settings, old.partitions
         )
@@ -184,8 +187,7 @@ class TableKeeper:
                 # Off the loop: of 100,000 files a comparison takes hundreds of milliseconds.
                 effect = await asyncio.to_thread(self._handle, event)
                 self._report()
-            if not self.machine.is_deleted:
-                # Of a deleted topic the last step, when all is finished, may have been what failed.
+            if not self._failed_to_finish:
                 self._failure, self._failures = None, 0
             self._report()
             with suppress(TimeoutError):
@@ -204,6 +206,7 @@ class TableKeeper:
         identity, settings = self.machine.identity, self.machine.settings
         try:
             if not await self._is_owner():
+                self._failed_to_finish = False
                 return False
             if settings.retention is Retention.FOREVER:
                 await self._mark_finished()
@@ -213,6 +216,7 @@ class TableKeeper:
                 await self._store.delete(name)
             await self._store.delete(table_marker_name(identity.topic_id))
         except (StoreError, MarkerFormatError) as error:
+            self._failed_to_finish = True
             self._failure = f"the files of the deleted topic stay, and this is tried again: {error}"
             self._report()
             return False

@@ -20,6 +20,8 @@ from sparklog.driver.controller.tables.iceberg_table import IcebergTable
 from sparklog.driver.controller.tables.machine.events import (
     PartitionedBy,
     Retention,
+    TableEffect,
+    TableEvent,
     TableIdentity,
     TableSettings,
     TopicDeleted,
@@ -419,6 +421,31 @@ def test_keeper_goes_on_after_an_error_that_none_expects(
     asyncio.run(play())
     assert not (lake.bucket / MARKER).exists()
     assert sum("Traceback" in record.getMessage() for record in caplog.records) == 1
+
+
+class Broken(TopicTable):
+    def handle(self, event: TableEvent, now_ms: int, wall_ms: int) -> TableEffect | None:
+        raise RuntimeError("dictionary changed size")
+
+
+def test_error_of_a_deleted_topics_table_is_shown_until_a_round_goes_through(lake: Lake) -> None:
+    """It would be shown until all is finished, which a tag can put off for years."""
+
+    async def owns_nothing() -> bool:
+        return False
+
+    async def play() -> None:
+        like = lake.keeper(Retention.TOPIC).machine
+        machine = Broken(IDENTITY, 1, "first", like.settings, 1)
+        store = DirectoryStore(lake.bucket)
+        keeper = TableKeeper(machine, store, lake.open_table, CatalogThreads(), owns_nothing)
+        keeper.note(TopicDeleted())
+        keeping = asyncio.create_task(keeper.run())
+        await until(lambda: keeper.status.problem is not None, "the error is shown")
+        await until(lambda: keeper.status.problem is None, "a round has gone through")
+        await stop(keeping)
+
+    asyncio.run(play())
 
 
 def test_marker_that_cannot_be_read_is_shown_while_the_table_stands_still(lake: Lake) -> None:
