@@ -15,6 +15,7 @@ from sparklog.driver.controller.tables.machine.events import (
     DeleteObjects,
     ExpireSnapshots,
     FindHeld,
+    HeldFound,
     ListObjects,
     ObjectsListed,
     TableEffect,
@@ -65,10 +66,8 @@ class TableCleaning:
         """The snapshots that refs keep."""
         self.ages: Final = SnapshotAges()
         self.deletions: Final = TableDeletions()
-
-    @property
-    def held(self) -> tuple[RefFiles, ...]:
-        return self.deletions.held(self._kept)
+        self.held: tuple[RefFiles, ...] = ()
+        """The files that refs keep; the loop reads this while a thread is at work on the rest."""
 
     def table_read(
         self,
@@ -90,7 +89,10 @@ class TableCleaning:
             # Otherwise rows leave with the topic, and `main` keeps none of its history.
             newest_id = view.newest.snapshot_id
             left += [ref._replace(snapshot_id=newest_id) for ref in self._refs if ref.name == MAIN]
-        self._kept = kept_snapshots(left, ancestors, wall_ms)
+        kept = kept_snapshots(left, ancestors, wall_ms)
+        if kept != self._kept:
+            self._kept = kept
+            self.held = self.deletions.held(kept)
         if now_ms < self._next_expiry_ms:
             return None
         self._next_expiry_ms = now_ms + retention_ms // EXPIRIES
@@ -134,6 +136,10 @@ class TableCleaning:
                 orphans.append(name)
         self.deletions.orphans_found(orphans, view.newest.sequence_number)
         self.deletions.unused_found(unused)
+
+    def held_found(self, effect: FindHeld, event: HeldFound) -> None:
+        self.deletions.looked_for(effect.names, effect.snapshot_ids, event.files)
+        self.held = self.deletions.held(self._kept)
 
     def removed(self, names: Iterable[str], manifests: Mapping[int, Manifest], sequence_number: int) -> None:
         """Note files that a commit has removed; a segment of which a part counts is in a manifest still."""

@@ -235,7 +235,7 @@ class TopicTable:
                 self._cleaning.deletions.deleted(event.names)
             case HeldFound():
                 assert isinstance(effect, FindHeld)
-                self._cleaning.deletions.looked_for(effect.names, effect.snapshot_ids, event.files)
+                self._cleaning.held_found(effect, event)
             case ObjectsListed():
                 self._cleaning.objects_listed(event, self._view, self._wall_ms)
         self._error, self._failures = None, 0

@@ -402,3 +402,12 @@ def test_table_is_level_when_a_round_has_nothing_left_to_commit() -> None:
     play.gets(play.committed(commit), after_ms=500)
     status = play.machine.status
     assert (status.level_ms, status.files, status.lag) == (36_000, 1, 0)
+
+
+def test_status_does_not_count_what_refs_keep() -> None:
+    """The loop asks for it every second, while a thread may change the files: it has them counted."""
+    play = Play()
+    tagged(play, TableRef("audit", 100))
+    play.gets(HeldFound((HeldFile(A.name, 100, 7),)))
+    assert play.machine.status.held == (RefFiles("audit", 1, 7),)
+    assert play.machine.status.held is play.machine.status.held
