@@ -3,7 +3,7 @@
 Data files stay, and so does the snapshot of a branch or a tag, as long as that is there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from pyiceberg.exceptions import CommitFailedException
@@ -30,8 +30,10 @@ class SnapshotExpiry:
         self._paths: dict[int, frozenset[str]] = {}
         """Of manifest list and manifests, by snapshots."""
 
-    def expire(self, table: Table, effect: ExpireSnapshots) -> tuple[int, ...]:
+    def expire(self, table: Table, effect: ExpireSnapshots, proceed: Callable[[], None]) -> tuple[int, ...]:
         """Take snapshots and refs out of the table as it is now; return the snapshots that are out.
+
+        Metadata that stays when `proceed` raises after the commit is found by a list of all objects.
 
         Raises:
             StaleTableError: a branch or a tag has come or moved meanwhile.
@@ -46,7 +48,7 @@ class SnapshotExpiry:
         expired = [each for each in snapshot_ids if each in known and each not in protected]
         if not expired and not effect.ref_names:
             return tuple(each for each in snapshot_ids if each not in known)
-        gone = self._paths_of(table, (known[each] for each in expired))
+        gone = self._paths_of(table, (known[each] for each in expired), proceed)
         # A branch or a tag goes before its snapshot.
         updates: list[TableUpdate] = [
             RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in effect.ref_names
@@ -57,23 +59,28 @@ class SnapshotExpiry:
             AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id})
             for name, ref in refs.items()
         ]
+        proceed()
         try:
             commit_once(table, updates, unmoved)
         except CommitFailedException as error:
             raise StaleTableError from error
         left = table.snapshots()
-        kept = self._paths_of(table, left)
+        kept = self._paths_of(table, left, proceed)
         for path in gone - kept:
+            proceed()
             with suppress(FileNotFoundError):
                 table.io.delete(path)
         ids = {each.snapshot_id for each in left}
         self._paths = {id: paths for id, paths in self._paths.items() if id in ids}
         return tuple(each for each in snapshot_ids if each not in ids)
 
-    def _paths_of(self, table: Table, snapshots: Iterable[Snapshot]) -> frozenset[str]:
+    def _paths_of(
+        self, table: Table, snapshots: Iterable[Snapshot], proceed: Callable[[], None]
+    ) -> frozenset[str]:
         found: set[str] = set()
         for snapshot in snapshots:
             if snapshot.snapshot_id not in self._paths:
+                proceed()
                 manifests = (each.manifest_path for each in snapshot.manifests(table.io))
                 self._paths[snapshot.snapshot_id] = frozenset((snapshot.manifest_list, *manifests))
             found |= self._paths[snapshot.snapshot_id]

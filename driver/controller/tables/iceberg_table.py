@@ -208,14 +208,14 @@ class IcebergTable:
     def refs(self) -> tuple[TableRef, ...]:
         return table_refs(self._loaded.metadata)
 
-    def held(self, effect: FindHeld) -> tuple[HeldFile, ...]:
+    def held(self, effect: FindHeld, proceed: Callable[[], None] = _unheeded) -> tuple[HeldFile, ...]:
         """See `FindHeld`."""
-        return held_files(self._loaded, effect, self._uri)
+        return held_files(self._loaded, effect, self._uri, proceed)
 
-    def metadata_in_use(self) -> frozenset[str]:
+    def metadata_in_use(self, proceed: Callable[[], None] = _unheeded) -> frozenset[str]:
         """Return the last parts of the names of all metadata that the table has by now."""
         self._loaded.refresh()
-        return metadata_in_use(self._loaded)
+        return metadata_in_use(self._loaded, proceed)
 
     @property
     def _loaded(self) -> Table:
@@ -264,9 +264,9 @@ class IcebergTable:
         except CommitFailedException as error:
             raise StaleTableError from error
 
-    def expire(self, effect: ExpireSnapshots) -> tuple[int, ...]:
+    def expire(self, effect: ExpireSnapshots, proceed: Callable[[], None] = _unheeded) -> tuple[int, ...]:
         """See `SnapshotExpiry.expire`."""
-        return self._expiry.expire(self._loaded, effect)
+        return self._expiry.expire(self._loaded, effect, proceed)
 
     def _summary(self, effect: Commit) -> dict[str, str]:
         return {

@@ -1,6 +1,6 @@
 """Names in the metadata of a table: branches and tags, files of snapshots, its own objects."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from pyiceberg.table import Table
@@ -34,17 +34,19 @@ def table_refs(metadata: TableMetadata) -> tuple[TableRef, ...]:
     )
 
 
-def held_files(table: Table, effect: FindHeld, uri: str) -> tuple[HeldFile, ...]:
+def held_files(table: Table, effect: FindHeld, uri: str, proceed: Callable[[], None]) -> tuple[HeldFile, ...]:
     """Return those of the named objects of the store at `uri` that snapshots have, each for one of them."""
     names = {f"{uri}/{name}": name for name in effect.names}
     found: dict[str, HeldFile] = {}
     read: set[str] = set()
     for snapshot_id in effect.snapshot_ids:
+        proceed()
         snapshot = table.snapshot_by_id(snapshot_id)
         for manifest in () if snapshot is None else snapshot.manifests(table.io):
             if manifest.manifest_path in read:
                 continue
             read.add(manifest.manifest_path)
+            proceed()
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
                 name = names.get(entry.data_file.file_path)
                 if name is not None:
@@ -53,15 +55,15 @@ def held_files(table: Table, effect: FindHeld, uri: str) -> tuple[HeldFile, ...]
     return tuple(found.values())
 
 
-def metadata_in_use(table: Table) -> frozenset[str]:
+def metadata_in_use(table: Table, proceed: Callable[[], None]) -> frozenset[str]:
     """Return the last parts of the names of the metadata of all versions and snapshots that the table has.
 
     Not whole names: a catalogue may spell the store differently, and they are unique.
     """
-    return frozenset(path.rpartition("/")[2] for path in _metadata(table))
+    return frozenset(path.rpartition("/")[2] for path in _metadata(table, proceed))
 
 
-def _metadata(table: Table) -> Iterator[str]:
+def _metadata(table: Table, proceed: Callable[[], None]) -> Iterator[str]:
     metadata = table.metadata
     yield table.metadata_location
     for version in metadata.metadata_log:
@@ -69,6 +71,7 @@ def _metadata(table: Table) -> Iterator[str]:
     for statistics in (*metadata.statistics, *metadata.partition_statistics):
         yield statistics.statistics_path
     for snapshot in metadata.snapshots:
+        proceed()
         yield snapshot.manifest_list
         for manifest in snapshot.manifests(table.io):
             yield manifest.manifest_path

@@ -343,16 +343,17 @@ class TableKeeper:
                 )
             case ExpireSnapshots():
                 table = self._opened
-                return SnapshotsExpired(await self._call(lambda _: table.expire(effect)))
+                return SnapshotsExpired(await self._call(lambda call: table.expire(effect, call.proceed)))
             case FindHeld():
                 table = self._opened
-                return HeldFound(await self._call(lambda _: table.held(effect)))
+                return HeldFound(await self._call(lambda call: table.held(effect, call.proceed)))
             case DeleteObjects(names):
                 return await self._delete(names)
             case ListObjects():
                 table = self._opened
                 listed = await self._listed()
-                return ObjectsListed(listed, await self._call(lambda _: table.metadata_in_use()))
+                in_use = await self._call(lambda call: table.metadata_in_use(call.proceed))
+                return ObjectsListed(listed, in_use)
 
     async def _listed(self) -> tuple[ListedObject, ...]:
         topic, topic_id, _ = self.machine.identity

@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.driver.controller.tables.machine.events import ExpireSnapshots
 from sparklog.driver.controller.tables.machine.snapshot_refs import without_main
-from sparklog.driver.controller.tables.table_errors import StaleTableError
+from sparklog.driver.controller.tables.table_errors import CallGivenUpError, StaleTableError
 from tests.unit.driver.controller.tables.lake import IDENTITY, PlainLake
 
 
@@ -57,3 +57,27 @@ def test_tag_that_is_too_old_goes_with_its_snapshot(tmp_path: Path) -> None:
     assert lake.table.expire(ExpireSnapshots((first,), ("audit",), known)) == (first,)
     assert list(others.refresh().refs()) == ["main"]
     assert lake.rows_at() == 2
+
+
+def test_expiry_makes_progress_with_each_manifest_list(tmp_path: Path) -> None:
+    """The snapshots of a month take longer than any single answer."""
+    lake = PlainLake(tmp_path)
+    first, _, _ = (lake.commit().snapshot_id for _ in range(3))
+    steps: list[None] = []
+    lake.table.expire(ExpireSnapshots((first,)), lambda: steps.append(None))
+    assert len(steps) >= 3
+
+
+def test_expiry_that_was_given_up_commits_nothing(tmp_path: Path) -> None:
+    """It wakes up when another driver may have the table, or when a reader has been promised a snapshot."""
+    lake = PlainLake(tmp_path)
+    first, second, _ = (lake.commit().snapshot_id for _ in range(3))
+    lake.table.expire(ExpireSnapshots((first,)))
+
+    def given_up() -> None:
+        raise CallGivenUpError
+
+    # All manifest lists are known by now: nothing but the commit is left.
+    with pytest.raises(CallGivenUpError):
+        lake.table.expire(ExpireSnapshots((second,)), given_up)
+    assert lake.rows_at(second) == 2

@@ -34,8 +34,10 @@ def test_file_is_held_by_a_snapshot_that_has_it(tmp_path: Path) -> None:
     names = ("0.parquet", "1.parquet", "2.parquet")
     size = (tmp_path / "0.parquet").stat().st_size
     assert lake.table.held(FindHeld(names, (first,))) == (HeldFile("0.parquet", first, size),)
-    found = lake.table.held(FindHeld(names, (first, second)))
+    steps: list[None] = []
+    found = lake.table.held(FindHeld(names, (first, second)), lambda: steps.append(None))
     assert [each.name for each in found] == ["0.parquet", "1.parquet"]
+    assert len(steps) >= 2, "it makes progress with each snapshot"
 
 
 def test_file_of_another_writers_branch_is_held(tmp_path: Path) -> None:
@@ -61,4 +63,7 @@ def test_metadata_in_use_is_that_of_all_versions_and_snapshots(tmp_path: Path) -
     metadata = tmp_path / "tables/orders/metadata"
     left = metadata / "left-by-a-crash.avro"
     left.touch()
-    assert lake.table.metadata_in_use() == {each.name for each in metadata.iterdir()} - {left.name}
+    steps: list[None] = []
+    found = lake.table.metadata_in_use(lambda: steps.append(None))
+    assert found == {each.name for each in metadata.iterdir()} - {left.name}
+    assert len(steps) == 3, "it makes progress with each snapshot"
