@@ -5,7 +5,7 @@ import logging
 import secrets
 import tempfile
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -212,8 +212,7 @@ class TableKeeper:
                 await self._mark_finished()
                 return True
             prefix = f"{table_prefix(identity.topic, identity.topic_id)}data/"
-            for name in [found.name async for found in self._store.list(prefix)]:
-                await self._store.delete(name)
+            await self._delete_all([found.name async for found in self._store.list(prefix)])
             await self._store.delete(table_marker_name(identity.topic_id))
         except (StoreError, MarkerFormatError) as error:
             self._failed_to_finish = True
@@ -431,6 +430,17 @@ class TableKeeper:
     async def _delete(self, names: tuple[str, ...]) -> TableEvent:
         if not await self._is_owner():
             return EffectFailed("another application has taken the store")
-        for name in names:
-            await self._store.delete(name)
+        await self._delete_all(names)
         return ObjectsDeleted(names)
+
+    async def _delete_all(self, names: Iterable[str]) -> None:
+        room = asyncio.Semaphore(MOST_REQUESTS)
+
+        async def delete(name: str) -> None:
+            async with room:
+                await self._store.delete(name)
+
+        # An error comes when all requests have ended: none may go on behind the next effect.
+        for error in await asyncio.gather(*map(delete, names), return_exceptions=True):
+            if error is not None:
+                raise error

@@ -233,9 +233,11 @@ class TopicTable:
                 self._snapshots = tuple(each for each in self._snapshots if each.snapshot_id not in gone)
             case ObjectsDeleted():
                 self._cleaning.deletions.deleted(event.names)
+                self._end_long_round()
             case HeldFound():
                 assert isinstance(effect, FindHeld)
                 self._cleaning.held_found(effect, event)
+                self._end_long_round()
             case ObjectsListed():
                 self._cleaning.objects_listed(event, self._view, self._wall_ms)
         self._error, self._failures = None, 0
@@ -249,6 +251,11 @@ class TopicTable:
         """Read table and manifests again after a pause."""
         self._has_read_table = self._has_read_manifests = False
         self._next_ms = self._now_ms + pause_ms
+
+    def _end_long_round(self) -> None:
+        """Begin another round once the interval is over: new records wait for no long deletion."""
+        if self._has_read_manifests and self._now_ms - self._manifests_ms >= self.settings.commit_interval_ms:
+            self._begin_round_in(0)
 
     def _table_read(self, event: TableRead) -> None:
         newest = event.newest

@@ -27,9 +27,10 @@ from sparklog.driver.controller.tables.machine.events import (
     TopicDeleted,
 )
 from sparklog.driver.controller.tables.machine.silent_calls import MOST_SILENT
+from sparklog.driver.controller.tables.machine.table_files import table_prefix
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
 from sparklog.driver.controller.tables.redaction import Redaction
-from sparklog.driver.controller.tables.table_keeper import TableKeeper
+from sparklog.driver.controller.tables.table_keeper import MOST_REQUESTS, TableKeeper
 from sparklog.driver.controller.tables.table_marker import decode_marker
 from sparklog.node.remote_log.directory_store import DirectoryStore
 from sparklog.node.remote_log.machine.manifest import Manifest, RemoteSegment
@@ -444,6 +445,36 @@ def test_error_of_a_deleted_topics_table_is_shown_until_a_round_goes_through(lak
         await until(lambda: keeper.status.problem is not None, "the error is shown")
         await until(lambda: keeper.status.problem is None, "a round has gone through")
         await stop(keeping)
+
+    asyncio.run(play())
+
+
+class CountedDeletions(DirectoryStore):
+    most = under_way = 0
+
+    async def delete(self, name: str) -> None:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0)
+        await super().delete(name)
+        self.under_way -= 1
+
+
+def test_objects_are_deleted_many_at_once_but_not_all(lake: Lake) -> None:
+    """One after the other 100,000 take an hour; all at once they are more than a store takes."""
+
+    async def play() -> None:
+        store = CountedDeletions(lake.bucket)
+        prefix = f"{table_prefix(IDENTITY.topic, IDENTITY.topic_id)}data/"
+        for number in range(3 * MOST_REQUESTS):
+            await store.create(f"{prefix}{number}.parquet", b"")
+        machine = lake.keeper(Retention.TOPIC).machine
+        keeper = TableKeeper(machine, store, lake.open_table, CatalogThreads(), owns_store)
+        keeper.note(TopicDeleted())
+        async with asyncio.timeout(30):
+            await keeper.run()
+        assert [found async for found in store.list(prefix)] == []
+        assert store.most == MOST_REQUESTS
 
     asyncio.run(play())
 

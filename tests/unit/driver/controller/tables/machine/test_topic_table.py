@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
+from sparklog.driver.controller.tables.machine.deletions import MOST_DELETED_AT_ONCE
 from sparklog.driver.controller.tables.machine.events import (
     Commit,
     CommitStale,
@@ -411,3 +412,18 @@ def test_status_does_not_count_what_refs_keep() -> None:
     play.gets(HeldFound((HeldFile(A.name, 100, 7),)))
     assert play.machine.status.held == (RefFiles("audit", 1, 7),)
     assert play.machine.status.held is play.machine.status.held
+
+
+def test_long_deletion_goes_on_after_another_look_at_the_manifests() -> None:
+    """A thousand batches take an hour, in which no new record would come into the table."""
+    play = Play()
+    play.begun(A, B)
+    given_up = [segment(number, 0, 1) for number in range(10, 10 + 2 * MOST_DELETED_AT_ONCE + 1)]
+    found = manifest(A, B, unreferenced=given_up)
+    names = tuple(each.name for each in given_up)
+    first, second, last = names[:100], names[100:200], names[200:]
+    assert play.round(found, INTERVAL_MS) == DeleteObjects(first)
+    assert play.gets(ObjectsDeleted(first), INTERVAL_MS - 1) == DeleteObjects(second)
+    assert play.gets(ObjectsDeleted(second), 1) == ReadTable(100)
+    assert play.gets(TableRead(play.snapshots, play.snapshots[-1], None)) == ReadManifests(1)
+    assert play.gets(ManifestsRead({0: found})) == DeleteObjects(last)
