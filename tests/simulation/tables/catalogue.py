@@ -1,7 +1,7 @@
 """A catalogue with one table: compare-and-swap on the newest snapshot, branches, commits that land late."""
 
 import random
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field, replace
 
 from sparklog.driver.controller.tables.machine.events import Commit, ExpireSnapshots, TableSnapshot
@@ -160,14 +160,14 @@ class SimulatedCatalogue:
         if self.refs:
             del self.refs[self.randomness.choice(list(self.refs))]
 
-    def commit_to_branch(self, added: LiveFile) -> bool:
-        """Commit a file of another writer to a branch; return whether there is one."""
+    def commit_to_branch(self, added: Iterable[LiveFile] = ()) -> bool:
+        """Commit files of another writer to a branch; return whether there is one."""
         branches = [ref for ref in self.refs.values() if ref.is_branch]
         if not branches:
             return False
         ref = self.randomness.choice(branches)
         head = self.stored(ref.snapshot_id)
         assert head is not None, f"the snapshot of {ref} stays"
-        made = self._others(head, head.files | {added.name: added})
+        made = self._others(head, head.files | {each.name: each for each in added})
         self.refs[ref.name] = ref._replace(snapshot_id=made.snapshot.snapshot_id)
         return True

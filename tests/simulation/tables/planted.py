@@ -9,7 +9,7 @@ from sparklog.driver.controller.tables.machine import (
     table_difference,
     topic_table,
 )
-from sparklog.driver.controller.tables.machine.deletions import TableDeletions
+from sparklog.driver.controller.tables.machine.deletions import Due, TableDeletions
 from sparklog.driver.controller.tables.machine.next_commit import Group
 from sparklog.driver.controller.tables.machine.snapshot_ages import SnapshotAges
 from sparklog.driver.controller.tables.machine.table_difference import TableDifference
@@ -56,6 +56,16 @@ def _deleted_under_tags() -> Sequence[Replacement]:
 def _deletions_wait_for_tags() -> Sequence[Replacement]:
     due = TableDeletions.due
     return [Replacement(TableDeletions, "due", lambda self, snapshots, _: due(self, snapshots, {}))]
+
+
+def _deletions_wait_for_branches() -> Sequence[Replacement]:
+    due = TableDeletions.due
+
+    def once_others_expired(self: TableDeletions, snapshots: Any, kept: Any) -> Any:
+        is_waiting = any(each.topic_id is None and each.snapshot_id not in kept for each in snapshots)
+        return Due() if is_waiting else due(self, snapshots, kept)
+
+    return [Replacement(TableDeletions, "due", once_others_expired)]
 
 
 def _others_files_collected() -> Sequence[Replacement]:
@@ -162,6 +172,9 @@ PLANTED: Final = {
     ),
     "deletions-wait-for-tags": PlantedBug(
         "nothing is deleted as long as there is a tag", _deletions_wait_for_tags, SEEDS
+    ),
+    "deletions-wait-for-branches": PlantedBug(
+        "nothing is deleted as long as a branch gets commits", _deletions_wait_for_branches, SEEDS
     ),
     "others-files-collected": PlantedBug(
         "another writer's file goes before its commit", _others_files_collected, SEEDS

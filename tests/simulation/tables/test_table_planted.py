@@ -11,6 +11,7 @@ FOUND = {
     "branches-expire": (4, "RefsKeepTheirs"),
     "deleted-under-tags": (0, "FilesAreThere"),
     "deletions-wait-for-tags": (0, "NothingIsLeft"),
+    "deletions-wait-for-branches": (12, "NothingIsLeft"),
     "others-files-collected": (0, "OthersFilesStay"),
     "expired-by-their-making": (0, "ReadersKeepTheirs"),
     "others-ignored": (3, "OthersAreRespected"),

@@ -64,6 +64,7 @@ LISTING_INTERVAL_MS: Final = 15_000
 MOST_FILES: Final = 3
 OTHERS_GRACE_MS: Final = 30_000
 QUIET_MS: Final = 200_000
+BRANCH_COMMIT_INTERVAL_MS: Final = 6_000
 OTHERS: Final = f"{table_prefix(TOPIC, TOPIC_ID)}data/others"
 IDENTITY: Final = TableIdentity(TOPIC, TOPIC_ID, "topics.t")
 
@@ -109,6 +110,9 @@ class World:
         """Files of another writer, and when they were written."""
         self.ever: set[tuple[int, int, int]] = set()
         """Records that some snapshot had."""
+        self.has_busy_branch = self.seed % 2 == 0
+        """Whether another writer goes on when all faults have ended."""
+        self.next_branch_commit_ms = 0
         self.is_faulty = True
         self.is_topic_deleted = False
         self.machines = 0
@@ -233,7 +237,7 @@ class World:
         young = [name for name, at_ms in self.others.items() if at_ms > self.now_ms - OTHERS_GRACE_MS]
         if young:
             name = self.random.choice(young)
-            is_done = self.catalogue.commit_to_branch(LiveFile(name, 0, 0, 0))
+            is_done = self.catalogue.commit_to_branch([LiveFile(name, 0, 0, 0)])
             self._note(f"{name} committed to a branch: {is_done}")
 
     def _crash(self) -> None:
@@ -389,6 +393,9 @@ class World:
         while self.now_ms < end_ms and not self.committer.machine.is_finished:
             self.now_ms += 200
             self.catalogue.now_ms = self.now_ms
+            if self.has_busy_branch and self.now_ms >= self.next_branch_commit_ms:
+                self.next_branch_commit_ms = self.now_ms + BRANCH_COMMIT_INTERVAL_MS
+                self.catalogue.commit_to_branch()
             for committer in [*self.zombies, self.committer]:
                 self._pass_on(committer)
 

@@ -2,8 +2,9 @@
 
 An object is out when neither a manifest nor the newest snapshot names it. It is not named again: a manifest
 gives a segment up for good, and pieces belong to segments. A snapshot of the topic as new as the one at which
-it was seen to be out lacks it. Of older ones, and of those that another writer has made on a branch, the ones
-that refs keep are looked through for it (`FindHeld`), and the others expire.
+it was seen to be out lacks it. Older ones that refs keep are looked through for it (`FindHeld`), the others
+expire. Those that another writer has made on a branch are always looked through, since a busy branch has new
+ones before its old ones expire. Its later commits have no object that all of these lack.
 """
 
 from collections import Counter
@@ -86,8 +87,6 @@ class TableDeletions:
         """
         ids = {each.snapshot_id for each in snapshots}
         expiring = [each for each in snapshots if each.snapshot_id not in kept]
-        if any(each.topic_id is None for each in expiring):
-            return Due()
         oldest = min((each.sequence_number for each in expiring), default=None)
         by_since: dict[int, frozenset[int]] = {}
         deleted: list[str] = []

@@ -208,6 +208,24 @@ def test_files_of_a_tags_snapshot_stay_and_the_rest_goes() -> None:
     assert play.machine.status.held == ()
 
 
+def test_files_go_while_a_branch_gets_commits_of_another_writer() -> None:
+    """A branch that gets commits more often than snapshots expire has one that is about to expire always."""
+    play = Play()
+    play.begun(A, B)
+    found = manifest(MERGED, unreferenced=[A, B])
+    play.round(found, INTERVAL_MS)
+    play.gets(play.committed(play.gets(FootersRead({MERGED.name: file_of(MERGED)}))))
+    assert play.gets(Ticked(), RETENTION_MS + 1) == ReadTable(200)
+    ours = play.snapshots[-1]
+    former = TableSnapshot(300, 3, play.now_ms, description="append by spark", parent_id=200)
+    head = TableSnapshot(400, 4, play.now_ms, description="append by spark", parent_id=300)
+    refs = (TableRef("dev", 400, True),)
+    play.gets(TableRead((*play.snapshots, former, head), ours, None, refs=refs))
+    assert play.gets(ManifestsRead({0: found})) == ExpireSnapshots((100,), (), refs)
+    assert play.gets(SnapshotsExpired((100,))) == FindHeld((A.name, B.name), (300, 400))
+    assert play.gets(HeldFound((HeldFile(A.name, 300, 7),))) == DeleteObjects((B.name,))
+
+
 def test_tag_goes_when_it_is_as_old_as_it_may_be() -> None:
     """Iceberg's other engines leave that to the writer of the table."""
     play = Play()
@@ -223,7 +241,7 @@ def test_refs_of_a_moment_ago_are_looked_at_before_snapshots_expire() -> None:
 
 
 def test_rolled_back_snapshot_expires_although_none_comes_after_it() -> None:
-    """Nothing is deleted while it is there, since another writer has made it."""
+    """Otherwise it would keep its files for ever."""
     play = Play()
     play.begun(A)
     others = TableSnapshot(150, 2, play.now_ms, description="overwrite by spark", parent_id=100)
