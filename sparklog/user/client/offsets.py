@@ -12,7 +12,7 @@ from kio.schema.list_offsets.v9 import request as list_offsets_v9
 from sparklog.node.calling.list_offsets_request import AskedOffset, list_offsets_request
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition
-from sparklog.user.client.broker_requests import ask_brokers
+from sparklog.user.client.broker_requests import Answers, ask_brokers
 from sparklog.user.client.cluster_client import ClusterClient
 
 
@@ -79,20 +79,30 @@ def last_tiered_offsets(
 ) -> dict[TopicPartition, Offset | None]:
     """Ask presumed leaders for the last offsets in the tier, as `high_watermarks` does.
 
-    None stands for a retriable error, as of a leader that does not know its tier yet. Partitions without any
-    are missing, and those of brokers older than Kafka 3.9, which refuse the question.
+    None stands for a retriable error, as of a leader that does not know its tier yet, and for no answer.
+    Partitions without any are missing, and those of brokers older than Kafka 3.9, which refuse the question.
     """
-    return {
-        each: None if answer.error_code.retriable else answer.offset
-        for each, answer in _answers(cluster, leaders, SpecialOffset.LATEST_TIERED).items()
-        if answer.error_code.retriable or (answer.error_code is ErrorCode.none and answer.offset >= 0)
+    answers = _answers(cluster, leaders, SpecialOffset.LATEST_TIERED)
+    silent = {
+        broker_id
+        for broker_id, failure in answers.failures.items()
+        if failure.error_code is not ErrorCode.unsupported_version
     }
+    last_tiered: dict[TopicPartition, Offset | None] = dict.fromkeys(
+        each for each, broker_id in leaders.items() if broker_id in silent
+    )
+    for each, answer in _by_partition(answers).items():
+        if answer.error_code.retriable:
+            last_tiered[each] = None
+        elif answer.error_code is ErrorCode.none and answer.offset >= 0:
+            last_tiered[each] = answer.offset
+    return last_tiered
 
 
 def local_log_start_offsets(
     cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId]
 ) -> dict[TopicPartition, Offset]:
-    """Ask presumed leaders for the first offsets on their disks, as `last_tiered_offsets` does."""
+    """Ask presumed leaders for the first offsets on their disks, as `high_watermarks` does."""
     return _ask_once(cluster, leaders, SpecialOffset.EARLIEST_LOCAL)
 
 
@@ -101,22 +111,25 @@ def _ask_once(
 ) -> dict[TopicPartition, Offset]:
     return {
         each: answer.offset
-        for each, answer in _answers(cluster, leaders, query).items()
+        for each, answer in _by_partition(_answers(cluster, leaders, query)).items()
         if answer.error_code is ErrorCode.none and answer.offset >= 0
     }
 
 
 def _answers(
     cluster: ClusterClient, leaders: Mapping[TopicPartition, BrokerId], query: SpecialOffset
-) -> dict[TopicPartition, Any]:
+) -> Answers:
     schema = _schema_of(query)
     wanted: defaultdict[BrokerId, list[AskedOffset]] = defaultdict(list)
     for partition, leader in leaders.items():
         wanted[leader].append(AskedOffset(*partition, int(query)))
-    answers = ask_brokers(
+    return ask_brokers(
         cluster,
         {broker_id: list_offsets_request(asked, schema=schema) for broker_id, asked in wanted.items()},
     )
+
+
+def _by_partition(answers: Answers) -> dict[TopicPartition, Any]:
     return {
         TopicPartition(topic.name, each.partition_index): each
         for response in answers.responses.values()

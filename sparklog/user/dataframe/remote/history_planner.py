@@ -11,8 +11,9 @@ Rules, by which both ways give the same rows:
   brokers read the tier themselves.
 - The log start is the leader's: DeleteRecords moves it at once, and the manifest's only later. A range that
   begins below it is read from brokers, which report the loss.
-- A leader that does not know its tier yet, as for a moment after its election, is asked again for
-  `_PATIENCE_S`, since one query through brokers may cost more than all others of a day.
+- A leader that does not know its tier yet, as for a moment after its election, or does not answer, is asked
+  again for `_PATIENCE_S`, and so is a partition without a leader, since one query through brokers may cost
+  more than all others of a day. Partitions that stay unknown have no effect on the others.
 - A manifest of a higher leader epoch than the leader's was written by another application, which has taken
   the store and goes on with a history of its own.
 
@@ -24,7 +25,7 @@ its tier. Both are forgotten after `_REMEMBERED_MS` or in a new leader epoch, an
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -34,7 +35,7 @@ from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatErr
 from sparklog.node.remote_log.object_store import ObjectMissingError, ObjectStore, StoreError
 from sparklog.node.remote_log.store_location import StoreLocation
 from sparklog.node.remote_log.stored_manifest import read_manifest
-from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import LeaderEpoch, Offset, TopicPartition
 from sparklog.user.client.cluster_client import ClusterClient
 from sparklog.user.client.offsets import last_tiered_offsets, local_log_start_offsets, log_start_offsets
@@ -55,6 +56,9 @@ _FAILURE_REMEMBERED_MS: Final = 1_000
 """So that a stream does not ask for a manifest with each small batch that cannot be had."""
 _PATIENCE_S: Final = (0.1, 0.2, 0.4, 0.8)
 """The pauses between questions to a leader that does not lead yet, or does not know its tier yet."""
+
+_OF_ONE_PARTITION: Final = frozenset({ErrorCode.leader_not_available, ErrorCode.unknown_topic_or_partition})
+"""Errors of a leader's look-up that say nothing of other partitions."""
 
 TopicIds = Mapping[TopicPartition, UUID | None]
 
@@ -125,7 +129,7 @@ class HistoryPlanner:
     ) -> dict[TopicPartition, History]:
         """Return the histories whose ranges do not begin below their log start."""
         try:
-            leaders = {each.topic_partition: cluster.leader(each.topic_partition) for each in kept}
+            leaders = _leaders(cluster, [each.topic_partition for each in kept])
             log_starts = log_start_offsets(cluster, _brokers(leaders))
         except KafkaError as error:
             logger.warning("The tier is not read, since no broker gave a log start: %s", error)
@@ -152,12 +156,12 @@ class HistoryPlanner:
         """Return the histories of partitions whose range begins in the tier, up to their seams.
 
         Raises:
-            KafkaError: an answer is missing.
+            KafkaError: no broker answers.
             RemoteUriError: the store's URI or an option is not usable.
         """
         last_tiered = self._last_tiered(cluster, list(ranges))
-        leaders = {each: cluster.leader(each) for each in ranges}
-        known = {each: last for each, last in last_tiered.items() if last is not None}
+        leaders = _leaders(cluster, list(ranges))
+        known = {each: last for each, last in last_tiered.items() if last is not None and each in leaders}
         tiered = [each for each, last in known.items() if ranges[each].start_offset <= last]
         readable = readable_topics(cluster, {each.topic for each in tiered}) if tiered else frozenset()
         wanted = {each: topic_ids[each] for each in tiered if each.topic in readable}
@@ -175,7 +179,9 @@ class HistoryPlanner:
                 del histories[each]
                 continue
             manifest = manifests[each]
-            if manifest is not None and not _is_of_another_application(cluster, each, manifest):
+            if manifest is not None and not _is_of_another_application(
+                cluster, each, leaders[each], manifest
+            ):
                 whole = history_of(manifest)
                 start = max(whole.start_offset, log_starts[each])
                 histories[each] = whole.within(start, seams.get(each, whole.end_offset))
@@ -184,13 +190,12 @@ class HistoryPlanner:
     def _last_tiered(
         self, cluster: ClusterClient, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, Offset | None]:
-        """Return the leaders' last tiered offsets, None for a tier that its leader does not know yet.
+        """Return the leaders' last tiered offsets, None for those that are not known yet.
 
         Raises:
-            KafkaError: a leader is not known.
+            KafkaError: no broker answers.
         """
-        leaders = {each: cluster.leader(each) for each in partitions}
-        last_tiered = last_tiered_offsets(cluster, _brokers(leaders))
+        last_tiered = _last_tiered_now(cluster, partitions)
         is_patient = self._impatient_until_ms is None or self._now_ms() >= self._impatient_until_ms
         for pause_s in _PATIENCE_S if is_patient else ():
             unknown = [each for each, last in last_tiered.items() if last is None]
@@ -200,8 +205,7 @@ class HistoryPlanner:
             for each in unknown:
                 del last_tiered[each]
                 cluster.forget_leader(each)
-            leaders = {each: cluster.leader(each) for each in unknown}
-            last_tiered |= last_tiered_offsets(cluster, _brokers(leaders))
+            last_tiered |= _last_tiered_now(cluster, unknown)
         if None in last_tiered.values():
             self._impatient_until_ms = self._now_ms() + _REMEMBERED_MS
         return last_tiered
@@ -230,15 +234,44 @@ def _epoch(cluster: ClusterClient, wanted: OffsetRange) -> LeaderEpoch | None:
         return None
 
 
+def _leaders(cluster: ClusterClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Leader]:
+    """Return the leaders of the partitions that have one.
+
+    Raises:
+        KafkaError: no broker answers.
+    """
+    leaders: dict[TopicPartition, Leader] = {}
+    for each in partitions:
+        try:
+            leaders[each] = cluster.leader(each)
+        except KafkaError as error:
+            if error.error_code not in _OF_ONE_PARTITION:
+                raise
+    return leaders
+
+
+def _last_tiered_now(
+    cluster: ClusterClient, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, Offset | None]:
+    leaders = _leaders(cluster, partitions)
+    unknown: dict[TopicPartition, Offset | None] = dict.fromkeys(
+        each for each in partitions if each not in leaders
+    )
+    return unknown | last_tiered_offsets(cluster, _brokers(leaders))
+
+
 def _brokers(leaders: Mapping[TopicPartition, Leader]) -> dict[TopicPartition, int]:
     return {each: leader.broker_id for each, leader in leaders.items()}
 
 
-def _is_of_another_application(cluster: ClusterClient, each: TopicPartition, manifest: Manifest) -> bool:
-    if manifest.leader_epoch <= cluster.leader(each).leader_epoch:
+def _is_of_another_application(
+    cluster: ClusterClient, each: TopicPartition, leader: Leader, manifest: Manifest
+) -> bool:
+    if manifest.leader_epoch <= leader.leader_epoch:
         return False
     cluster.forget_leader(each)  # it may be a leader that was elected meanwhile
-    return manifest.leader_epoch > cluster.leader(each).leader_epoch
+    elected = _leaders(cluster, [each]).get(each)
+    return elected is None or manifest.leader_epoch > elected.leader_epoch
 
 
 async def _manifests(store: ObjectStore, topic_ids: TopicIds) -> dict[TopicPartition, Manifest | None]:

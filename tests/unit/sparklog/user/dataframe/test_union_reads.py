@@ -4,6 +4,7 @@ import asyncio
 import functools
 import json
 import random
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -19,7 +20,13 @@ from sparklog.executor.api.describe import DescribeHandlers
 from sparklog.executor.tiering.remote_log_manager import REQUESTS_AT_A_TIME
 from sparklog.node.apis.table import CLIENT_VERSIONS
 from sparklog.node.metadata.image import MetadataImage
-from sparklog.node.metadata.schemas import BrokerEndpoint, ConfigRecord, RegisterBrokerRecord, ResourceType
+from sparklog.node.metadata.schemas import (
+    NO_LEADER,
+    BrokerEndpoint,
+    ConfigRecord,
+    RegisterBrokerRecord,
+    ResourceType,
+)
 from sparklog.node.remote_log.machine.names import manifest_name
 from sparklog.node.responses.descriptions import Descriptions
 from sparklog.node.serving.listener import Listener, ListenerIdentity, Service
@@ -28,7 +35,7 @@ from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.columns import COLUMN_TYPES
 from sparklog.protocol.records.encode import encode_batches
-from sparklog.protocol.types import TopicPartition
+from sparklog.protocol.types import BrokerId, TopicPartition
 from sparklog.spark_versions import ReadMaxRows
 from sparklog.user.client.cluster_client import ClusterClient
 from sparklog.user.dataframe.options import ReadOptions
@@ -120,6 +127,7 @@ class Cluster(NamedTuple):
         return {**self.options, "sparklog.remote.uri": self.bucket.as_uri(), **named}
 
 
+Planned = Callable[[], Coroutine[Any, Any, set[str]]]
 Test = Callable[..., Coroutine[Any, Any, None]]
 
 
@@ -460,6 +468,66 @@ async def test_planner_waits_for_a_leader_that_does_not_know_its_tier_yet(
         let_it_read = await cluster.elect_without_its_manifest(elections)
         asyncio.get_running_loop().call_later(0.3, let_it_read)
         assert await planned_seams(cluster)(0, 10) == 10
+
+
+@asynccontextmanager
+async def planned_beside(directory: Path, leader: BrokerId) -> AsyncIterator[tuple[Cluster, Planned]]:
+    """Yield topics t and u that are in the store, u under this leader, and a function that plans both.
+
+    It returns the topics whose histories are known. Broker 1 listens nowhere.
+    """
+    async with tiered_topic(directory, local__retention__bytes="-1") as cluster:
+        other = cluster._replace(topic_id=await cluster.brokers.create_topic("u", [(0,)], SHORT))
+        for each in (cluster, other):
+            await each.produce(batch(10))
+            await each.until_copied(is_cut=False)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        gone = BrokerEndpoint(name="PLAINTEXT", host="127.0.0.1", port=port, security_protocol=0)
+        await cluster.brokers.commit(
+            RegisterBrokerRecord(
+                broker_id=1,
+                incarnation_id=uuid4(),
+                broker_epoch=1_000,
+                end_points=(gone,),
+                rack="rack-1",
+                fenced=False,
+            )
+        )
+        given = ReadOptions.parse(cluster.remote(subscribe="t,u"), None)
+        assert given.store is not None
+        planner = HistoryPlanner(given.store, read_committed=True)
+        partitions = [TopicPartition("t", 0), TopicPartition("u", 0)]
+        with ClusterClient(given.client) as client:
+            topic_ids = await asyncio.to_thread(resolve_partitions, client, given.topics)
+            await cluster.brokers.elect(other.topic_id, 0, leader=leader, isr=[0])
+            for each in partitions:
+                client.forget_leader(each)
+            ranges = [OffsetRange(each, 0, 10) for each in partitions]
+
+            async def planned() -> set[str]:
+                found = await asyncio.to_thread(planner.plan, client, ranges, topic_ids)
+                return {each.topic for each in found}
+
+            yield other, planned
+
+
+@in_a_loop
+async def test_partition_without_a_leader_leaves_the_others_in_the_store(tmp_path: Path) -> None:
+    """A plan just after a failover would be read through brokers as a whole."""
+    async with planned_beside(tmp_path, NO_LEADER) as (_, planned):
+        assert await planned() == {"t"}
+
+
+@pytest.mark.parametrize("leader", [NO_LEADER, 1], ids=["without a leader", "whose leader does not answer"])
+@in_a_loop
+async def test_unknown_partition_is_planned_once_a_broker_leads_it(tmp_path: Path, leader: int) -> None:
+    """An election takes less time than a range through brokers."""
+    async with planned_beside(tmp_path, leader) as (other, planned):
+        election = other.brokers.elect(other.topic_id, 0, leader=0, isr=[0])
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.3, lambda: loop.create_task(election))
+        assert await planned() == {"t", "u"}
 
 
 @in_a_loop
