@@ -48,23 +48,24 @@ class HistoryReads:
         try:
             store = opened(self._location)
             failures = 0
-            while self._history is not None:
+            while (history := self._history) is not None:
                 try:
-                    for found in history_rows(store, self._history, columns, check_crcs=check_crcs):
-                        self.position = found.next_offset
-                        failures = 0
-                        yield found
-                except ObjectMissingError:
-                    self._history = self._again(store, self._history)
+                    try:
+                        for found in history_rows(store, history, columns, check_crcs=check_crcs):
+                            self.position = found.next_offset
+                            failures = 0
+                            yield found
+                    except ObjectMissingError:
+                        self._history = self._again(store, history)
+                    else:
+                        self.position = history.end_offset
+                        return
                 except StoreUnavailableError:
                     if failures == len(_PAUSES_S):
                         raise
                     self._pause(_PAUSES_S[failures])
                     failures += 1
-                    self._history = self._history.within(self.position, self._history.end_offset)
-                else:
-                    self.position = self._history.end_offset
-                    return
+                    self._history = history.within(self.position, history.end_offset)
         except (StoreError, ManifestFormatError, RemoteUriError) as error:
             warn_once(
                 f"Records of the tier are read through brokers, since the store cannot be read here: {error}"

@@ -13,6 +13,7 @@ from sparklog.node.remote_log.machine.manifest import Manifest, RemoteSegment
 from sparklog.node.remote_log.machine.manifest_changes import empty_manifest
 from sparklog.node.remote_log.machine.manifest_encoding import encode_manifest
 from sparklog.node.remote_log.machine.names import manifest_name
+from sparklog.node.remote_log.object_store import StoredObject, StoreUnavailableError
 from sparklog.node.remote_log.store_location import StoreLocation
 from sparklog.protocol.types import TopicPartition
 from sparklog.user.dataframe.remote import store_thread
@@ -169,6 +170,45 @@ def test_read_goes_on_when_a_store_that_did_not_answer_does_again(tier: Tier) ->
         (tier.directory / name).write_bytes(whole[name][:-1])
     assert offsets_of(reads) == list(range(30))
     assert pauses_s == [1, 2, 4, 1, 2, 4]
+
+
+def test_manifest_of_merged_segments_that_cannot_be_read_at_once_is_read_again(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One failure of the store at this moment would send the rest of a range through brokers, too."""
+    fails = True
+
+    class Failing(DirectoryStore):
+        async def get(self, name: str) -> StoredObject:
+            if fails:
+                raise StoreUnavailableError(f"{name}: 503")
+            return await super().get(name)
+
+    monkeypatch.setattr(store_thread, "open_store", lambda uri, options: Failing(tier.directory))
+    pauses_s: list[float] = []
+
+    def pause(pause_s: float) -> None:
+        nonlocal fails
+        pauses_s.append(pause_s)
+        fails = len(pauses_s) < 2
+
+    tier.name(tier.write("a", range(10)), tier.write("b", range(10, 20)))
+    reads = tier.reads(tier.history(), pause)
+    tier.name(tier.write("merged", range(20)))
+    for name in "ab":
+        (tier.directory / name).unlink()
+    assert offsets_of(reads) == list(range(20))
+    assert pauses_s == [1, 2]
+
+
+def test_read_without_a_manifest_ends_at_the_position_for_brokers(tier: Tier) -> None:
+    """The topic was deleted: more attempts find nothing."""
+    tier.name(tier.write("a", range(10)))
+    reads = tier.reads(tier.history())
+    (tier.directory / "a").unlink()
+    (tier.directory / manifest_name(TOPIC_ID, PARTITION)).unlink()
+    assert offsets_of(reads) == []
+    assert reads.position == 0
 
 
 def test_read_of_a_store_that_does_not_answer_ends_after_three_more_attempts(tier: Tier) -> None:
