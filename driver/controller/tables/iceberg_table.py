@@ -210,7 +210,7 @@ class IcebergTable:
 
     def held(self, effect: FindHeld, proceed: Callable[[], None] = _unheeded) -> tuple[HeldFile, ...]:
         """See `FindHeld`."""
-        return held_files(self._loaded, effect, self._uri, proceed)
+        return held_files(self._loaded, effect, proceed)
 
     def metadata_in_use(self, proceed: Callable[[], None] = _unheeded) -> frozenset[str]:
         """Return the last parts of the names of all metadata that the table has by now."""

@@ -34,9 +34,12 @@ def table_refs(metadata: TableMetadata) -> tuple[TableRef, ...]:
     )
 
 
-def held_files(table: Table, effect: FindHeld, uri: str, proceed: Callable[[], None]) -> tuple[HeldFile, ...]:
-    """Return those of the named objects of the store at `uri` that snapshots have, each for one of them."""
-    names = {f"{uri}/{name}": name for name in effect.names}
+def held_files(table: Table, effect: FindHeld, proceed: Callable[[], None]) -> tuple[HeldFile, ...]:
+    """Return those of the named objects that snapshots have, each for one of them.
+
+    Names are compared with the ends of paths: other writers may spell the store differently (s3a for s3).
+    """
+    names = frozenset(effect.names)
     found: dict[str, HeldFile] = {}
     read: set[str] = set()
     for snapshot_id in effect.snapshot_ids:
@@ -48,11 +51,18 @@ def held_files(table: Table, effect: FindHeld, uri: str, proceed: Callable[[], N
             read.add(manifest.manifest_path)
             proceed()
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-                name = names.get(entry.data_file.file_path)
+                name = next((end for end in _ends(entry.data_file.file_path) if end in names), None)
                 if name is not None:
                     size = entry.data_file.file_size_in_bytes
                     found.setdefault(name, HeldFile(name, snapshot_id, size))
     return tuple(found.values())
+
+
+def _ends(path: str) -> Iterator[str]:
+    """Yield a path without its first parts, the longest first."""
+    while path:
+        path = path.partition("/")[2]
+        yield path
 
 
 def metadata_in_use(table: Table, proceed: Callable[[], None]) -> frozenset[str]:

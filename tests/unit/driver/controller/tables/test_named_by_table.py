@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from sparklog.driver.controller.tables.machine.events import FindHeld, HeldFile
 from sparklog.driver.controller.tables.machine.snapshot_refs import TableRef
 from tests.unit.driver.controller.tables.lake import IDENTITY, PlainLake
@@ -40,12 +42,15 @@ def test_file_is_held_by_a_snapshot_that_has_it(tmp_path: Path) -> None:
     assert len(steps) >= 2, "it makes progress with each snapshot"
 
 
-def test_file_of_another_writers_branch_is_held(tmp_path: Path) -> None:
-    """Its writer has put it below the location of the table, beside the topic's pieces."""
+@pytest.mark.parametrize("scheme", ["file://", "file:"])
+def test_file_of_another_writers_branch_is_held(tmp_path: Path, scheme: str) -> None:
+    """Its writer has put it below the location of the table, which it may spell as s3a:// for s3://."""
     lake = PlainLake(tmp_path)
     first = lake.commit().snapshot_id
     others = lake.catalog.load_table(IDENTITY.name)
     others.manage_snapshots().create_branch(first, "dev").commit()
+    with others.transaction() as changes:
+        changes.set_properties({"write.data.path": f"{scheme}{tmp_path}/tables/orders/data"})
     others.append(others.scan().to_arrow(), branch="dev")
     (path,) = (tmp_path / "tables/orders/data").rglob("*.parquet")
     name = str(path.relative_to(tmp_path))
