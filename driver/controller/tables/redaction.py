@@ -13,12 +13,16 @@ from urllib.parse import unquote, urlsplit
 _HIDDEN: Final = "[hidden]"
 _SHORTEST: Final = 4
 """A shorter secret would be found in any text."""
-_SECRET_KEY: Final = re.compile(r"secret|password|token|credential|key|auth|sas|header", re.IGNORECASE)
+_SECRET_KEY: Final = re.compile(
+    r"secret|password|token|credential|key|auth|sas|header|signature|connection.string", re.IGNORECASE
+)
 _USER_INFO: Final = re.compile(r"([a-z][a-z0-9+.-]*://[^\s/:@]*):[^\s@]*@", re.IGNORECASE)
 _QUERY: Final = re.compile(r"([a-z][a-z0-9+.-]*://[^\s?]*)\?[^\s'\")]*", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]+", re.IGNORECASE)
 _ASSIGNED: Final = re.compile(
-    r"((?:token|password|secret|credential|signature)[\"']?\s*[:=]\s*[\"']?)[^\s\"',&)}]+", re.IGNORECASE
+    r"((?:token|password|secret|credential|signature|account.?key|access.?key|\bsig)[\"']?\s*[:=]\s*[\"']?)"
+    r"[^\s\"',&)}]+",
+    re.IGNORECASE,
 )
 
 
@@ -46,6 +50,9 @@ def _secrets(properties: Iterable[tuple[str, str]]) -> Iterator[str]:
         if _SECRET_KEY.search(key):
             yield value
             yield value.rpartition(":")[2]  # of OAuth's id:secret
+            # Of a connection string.
+            parts = (part.partition("=") for part in value.split(";"))
+            yield from _secrets((name, part) for name, _, part in parts if part)
         password = _password(value)
         if password:
             yield from (password, unquote(password))

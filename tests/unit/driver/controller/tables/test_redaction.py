@@ -10,6 +10,7 @@ REDACTION = Redaction(
         "credential": "client:hunter22",
         "warehouse": "lake",
         "header.X-Api": "letmein1",
+        "adls.connection-string": "AccountName=lake;AccountKey=c2VjcmV0/+==;EndpointSuffix=core.windows.net",
     },
     {"aws_secret_access_key": "AKSECRETKEY", "region": "eu-central-1"},
 )
@@ -34,6 +35,9 @@ REDACTION = Redaction(
         ("redis://:other@host/1 is no catalogue", "redis://:[hidden]@host/1 is no catalogue"),
         ("401 for Authorization: Bearer eyJh.bGci-x", "401 for Authorization: Bearer [hidden]"),
         ('{"access_token": "abcdef", "expires_in": 3}', '{"access_token": "[hidden]", "expires_in": 3}'),
+        ("c2VjcmV0/+== is no key of lake", "[hidden] is no key of lake"),
+        ("AccountName=other;AccountKey=b3RoZXI=;", "AccountName=other;AccountKey=[hidden]"),
+        ("se=2026-11-28&sp=r&sig=abc%3D&sv=1", "se=2026-11-28&sp=r&sig=[hidden]&sv=1"),
         ("table topics.orders in lake is gone", "table topics.orders in lake is gone"),
     ],
 )
