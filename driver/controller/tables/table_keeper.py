@@ -318,7 +318,7 @@ class TableKeeper:
         except StaleTableError:
             return CommitStale()
         except (StoreError, ManifestFormatError, CatalogSilentError) as error:
-            return EffectFailed(str(error))
+            return EffectFailed(self._redaction(str(error)))
         except Exception as error:  # of catalogues there are many kinds
             logger.debug("%s failed: %s", type(effect).__name__, self._redaction.trace(error))
             return EffectFailed(self._described(error))

@@ -41,6 +41,7 @@ from sparklog.node.remote_log.machine.names import (
     segments_prefix,
     table_marker_name,
 )
+from sparklog.node.remote_log.object_store import StoreUnavailableError
 from sparklog.node.remote_log.segments.segment_format import SCHEMA
 from sparklog.node.remote_log.segments.segment_writer import write_segment
 from tests.unit.executor.brokers import until
@@ -373,11 +374,12 @@ def test_table_goes_on_after_a_catalogue_that_accepted_and_never_answered(lake: 
     asyncio.run(play())
 
 
-def test_catalogues_error_is_shown_without_its_password(lake: Lake) -> None:
-    """Drivers of databases and clients of servers put addresses into their errors."""
+@pytest.mark.parametrize(("kind", "shown"), [(ValueError, "ValueError: "), (StoreUnavailableError, "")])
+def test_error_is_shown_without_a_password(lake: Lake, kind: type[Exception], shown: str) -> None:
+    """Drivers of databases and clients of servers and stores put addresses into their errors."""
 
     def open_table() -> IcebergTable:
-        raise ValueError("cannot connect to mysql://lake:hunter22@db/lake")
+        raise kind("cannot connect to mysql://lake:hunter22@db/lake")
 
     async def play() -> None:
         machine = lake.keeper(Retention.TOPIC).machine
@@ -387,7 +389,7 @@ def test_catalogues_error_is_shown_without_its_password(lake: Lake) -> None:
         keeping = asyncio.create_task(keeper.run())
         await until(lambda: keeper.status.problem is not None, "the keeper stands still")
         await stop(keeping)
-        assert keeper.status.problem == "ValueError: cannot connect to mysql://lake:[hidden]@db/lake"
+        assert keeper.status.problem == f"{shown}cannot connect to mysql://lake:[hidden]@db/lake"
 
     asyncio.run(play())
 
