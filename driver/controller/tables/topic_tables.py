@@ -80,6 +80,8 @@ class TopicTables:
         """
         self._known_until_ms: Final = known_until_ms
         self._resuming: asyncio.Task[None] | None = None
+        self._resumes_again = False
+        """Whether markers have to be looked at that `_resuming` may have passed."""
         self._on_finished: Final = on_finished
         self._store: Final = store
         self._config: Final = config
@@ -148,16 +150,18 @@ class TopicTables:
             logger.warning("%s", text)
 
     def _resume_soon(self) -> None:
+        self._resumes_again = True
         if self._resuming is None or self._resuming.done():
             self._resuming = asyncio.get_running_loop().create_task(self._resume())
 
     async def _resume(self) -> None:
         """Go on with the tables of topics that a former controller has deleted."""
-        while True:
+        while self._resumes_again:
+            self._resumes_again = False
             try:
                 await self._begin_marked()
-                return
             except StoreError as error:
+                self._resumes_again = True
                 self._warn_once(f"Tables of deleted topics are looked for again: {error}")
                 await asyncio.sleep(RETRY_S)
 

@@ -14,9 +14,11 @@ from sparklog.driver.controller.tables.machine.events import Retention
 from sparklog.driver.controller.tables.table_marker import TableMarker, encode_marker
 from sparklog.driver.controller.tables.topic_tables import TopicTables
 from sparklog.node.config import BrokerConfig
-from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.image import MetadataImage, TopicImage
 from sparklog.node.remote_log.directory_store import DirectoryStore
 from sparklog.node.remote_log.machine.names import table_marker_name
+from sparklog.node.remote_log.object_store import StoredObject
+from tests.builders import image
 from tests.unit.executor.brokers import until
 
 
@@ -74,6 +76,46 @@ def test_marker_that_is_damaged_stops_no_other_table(
     asyncio.run(play())
     lines = [record.getMessage() for record in caplog.records]
     assert sum("stays as it is" in line for line in lines) == 2
+
+
+class SlowStore(DirectoryStore):
+    """A store whose first reads wait."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.read: set[str] = set()
+        self.may_go_on = asyncio.Event()
+
+    async def get(self, name: str) -> StoredObject:
+        found = await super().get(name)
+        is_first = not self.read
+        self.read.add(name)
+        if not is_first:
+            await self.may_go_on.wait()
+        return found
+
+
+def test_table_of_a_topic_that_is_deleted_while_markers_are_read_is_begun(tmp_path: Path) -> None:
+    """Its marker was passed while the topic was there, and none would look at it until the next election."""
+    bucket = tmp_path / "bucket"
+    for number in (1, 2):
+        path = bucket / table_marker_name(UUID(int=number))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encode_marker(marked(number)))
+    topics = [TopicImage(f"t{number}", UUID(int=number), {}) for number in (1, 2)]
+    finished: set[str] = set()
+
+    async def play() -> None:
+        store = SlowStore(bucket)
+        tables = TopicTables(store, config_in(tmp_path), 1, owns_store, lambda topic, _: finished.add(topic))
+        tables.committed(image(topics=topics))
+        await until(lambda: len(store.read) == 2, "one marker is passed, and the other one is read")
+        tables.committed(image())
+        store.may_go_on.set()
+        await until(lambda: finished == {"t1", "t2"}, "both tables are finished")
+        await tables.close()
+
+    asyncio.run(play())
 
 
 def test_table_whose_call_was_given_up_goes_on_with_a_new_catalogue(tmp_path: Path) -> None:
