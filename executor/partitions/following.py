@@ -72,11 +72,6 @@ class Following:
         """The next fetch; None until there is new metadata, or the log's producers are loaded."""
         return None if self._log.loading is not None else self._follower.next_fetch
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether the log has all that the leader says is committed."""
-        return self._follower.is_complete
-
     def take_log(self, log: Log) -> None:
         """Replace the log by another one with the same content."""
         self._log = self._follower.history = log

@@ -128,7 +128,7 @@ class Replica:
         self.is_recovering = False
         """Whether the leader was elected uncleanly, and no ISR was committed since (KIP-704)."""
         self.complete_epoch: LeaderEpoch | None = None
-        """The last leader epoch in which the log evidently had all that was committed, since its opening."""
+        """The last leader epoch, since its opening, in which this led beside the manifest of its tier."""
         self.is_reassigning = False
         """Whether this replica leads a partition that is on its way to other brokers."""
         self.future: FutureReplica | None = None
@@ -519,8 +519,6 @@ class Replica:
             raise
         finally:
             self.progress.follow(following.high_watermark)
-        if following.is_complete:
-            self.complete_epoch = self.leader_epoch
         self._host.traffic.replication_bytes_in += len(records)
         self.load_producers()
         return advice

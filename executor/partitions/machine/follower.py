@@ -206,8 +206,6 @@ class PartitionFollower:
     """Where the files of the log start; set by the caller when local retention has moved it."""
     begins_at_tiered_end: bool = False
     """Whether a log without records begins at the tier's end, though its leader has older ones locally."""
-    is_complete: bool = field(init=False, default=False)
-    """Whether the log had everything below the leader's high watermark when that was heard of last."""
     _epoch_is_over: bool = field(init=False, default=False)
     _leader_high_watermark: Offset | None = field(init=False, default=None)
     _leader_log_start_offset: Offset | None = field(init=False, default=None)
@@ -235,7 +233,6 @@ class PartitionFollower:
                 self.log_start_offset = event.log_start_offset
                 self.log_end_offset = event.log_end_offset
                 self.last_epoch = event.last_epoch
-                self.is_complete = False
                 return self._lower_high_watermark(event.log_end_offset)
             case LeaderOffsetsKnown():
                 return self._leader_offsets_known(event)
@@ -329,7 +326,6 @@ class PartitionFollower:
     def _follow_offsets(self) -> list[FollowerEffect]:
         effects: list[FollowerEffect] = []
         if self._leader_high_watermark is not None:
-            self.is_complete = self.log_end_offset >= self._leader_high_watermark
             high_watermark = min(self._leader_high_watermark, self.log_end_offset)
             if high_watermark > self.high_watermark:
                 self.high_watermark = high_watermark

@@ -8,8 +8,11 @@ Rule: a record is evidence that was appended in this process, in a leadership no
 which the replica had a role here, nor than the last one before it leads. The leader of that record has
 served, so it had, or had adopted, all that was in the tier before; a log is a prefix of its leader's; and
 what came into the tier afterwards was committed, so every member of the ISR has it. A partition without
-writes has no such record: there it is evidence to have had, in that last leadership, all that its leader
-said was committed, or to have been that leader, beside its manifest.
+writes has no such record: there it is evidence to have been that last leader, beside its manifest.
+
+To have everything that its leader says is committed is no evidence for a follower. In an outage of the store
+the leader may serve a log that a power cut has shortened. Until it is written to it adopts the tier when the
+store is back, and its successor must do the same.
 
 Evidence from before the last leadership does not count: a power cut may have shortened the log of the last
 leader, and the replica's own log with it. The caller adds that the election was clean, from that ISR. After
@@ -38,7 +41,7 @@ class FirstRole(NamedTuple):
 
         `latest_epoch` is that of the log's last record, None without records; `last_role_epoch` is that of
         the last role before the one that begins, not older than the first; `complete_epoch` that in which the
-        log last had everything committed, None for no such evidence.
+        replica last led beside the manifest, None for no such evidence.
 
         >>> FirstRole(leader_epoch=5, log_end_offset=10).is_outgrown(5, 11, last_role_epoch=5)
         True

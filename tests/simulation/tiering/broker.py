@@ -167,8 +167,6 @@ class Broker:
         leader.fetched(self)
         log.high_watermark = max(log.high_watermark, min(theirs.high_watermark, log.end_offset))
         log.advance_start(theirs.log_start_offset)
-        if log.end_offset >= theirs.high_watermark:
-            self.complete_epoch = leader.leader_epoch
         self.known_tiered_end = leader.tier.tiered_end_offset
 
     def fetched(self, follower: "Broker") -> None:

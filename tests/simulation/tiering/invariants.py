@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparklog.executor.tiering.machine.partition_tier import PartitionTier
 from sparklog.executor.tiering.machine.plans import next_merge, next_rewrite
+from sparklog.node.remote_log.machine.lineage import Lineage, compare
 from sparklog.node.remote_log.machine.manifest import Manifest, RemoteSegment
 from sparklog.node.remote_log.machine.manifest_changes import named_objects
 from sparklog.node.remote_log.machine.periods import period_of
@@ -75,6 +76,21 @@ class Check:
             high_watermark = max(log.high_watermark, self._world.truth.end_offset)
             if tier.tiered_end_offset > high_watermark:
                 self.fail("OffsetsInOrder", f"{broker}: the tier ends above the high watermark")
+
+    def leads_as_whole(self, broker: "Broker") -> None:
+        """WholeHasAll: a log with evidence that it lacks nothing is not merely a part of its tier."""
+        world, log = self._world, broker.log
+        stored = world.store.objects.get(world.manifest_name)
+        application = broker.application
+        is_current = application is world.application and broker.leader_epoch == application.leader_epoch
+        if stored is None or not is_current:
+            return
+        manifest: Manifest = stored.content
+        if compare(manifest, log.facts().leader_epochs, log.end_offset).lineage is Lineage.ADOPTED:
+            self.fail(
+                "WholeHasAll",
+                f"{broker} would serve up to {log.end_offset} without its tier, up to {manifest.end_offset}",
+            )
 
     # --- the store ------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.remote_log.machine.manifest_changes import named_objects
 from sparklog.protocol.types import Offset
 from tests.simulation.planted_bug import PlantedBug, Replacement
+from tests.simulation.tiering.broker import Broker
 
 SEEDS: Final = range(400)
 
@@ -114,6 +115,20 @@ def _every_log_whole() -> Sequence[Replacement]:
     return [
         Replacement(FirstRole, "is_outgrown", lambda _, __, log_end_offset, ___, ____: log_end_offset > 0)
     ]
+
+
+def _followers_vouched_for() -> Sequence[Replacement]:
+    fetch = Broker.fetch
+
+    def fetch_all(self: Broker) -> None:
+        fetch(self)
+        leader = self.leader
+        if leader is None or leader.tier is None or leader.leader_epoch != self.leader_epoch:
+            return
+        if leader.tier.may_serve and self.log.end_offset >= leader.log.high_watermark:
+            self.complete_epoch = self.leader_epoch
+
+    return [Replacement(Broker, "fetch", fetch_all)]
 
 
 def _epochs_not_copied() -> Sequence[Replacement]:
@@ -253,6 +268,11 @@ PLANTED: Final = {
     ),
     "every-log-whole": PlantedBug(
         "each log with records serves before its manifest is read", _every_log_whole, SEEDS
+    ),
+    "followers-vouched-for": PlantedBug(
+        "a follower that has all of its leader's log serves before its manifest is read",
+        _followers_vouched_for,
+        range(5, 400, 12),
     ),
     "epochs-not-copied": PlantedBug(
         "later leader epochs do not get into the manifest", _epochs_not_copied, SEEDS

@@ -39,6 +39,9 @@ LISTING_INTERVAL_MS: Final = 45_000
 PERIOD_MS: Final = 15_000
 WITH_PERIODS: Final = frozenset({2, 8, 10, 11})
 """Of seeds by twelve: those whose topic is a table with partitions by time."""
+WITH_IDLE_OUTAGES: Final = frozenset({5})
+"""Of seeds by twelve: those in which nothing is written during some outages of the store."""
+IDLE_MS: Final = 60_000
 LEADER_EPOCHS_SKIPPED: Final = 1_000
 STORY_LENGTH: Final = 40
 
@@ -81,6 +84,8 @@ class World:
         self.applications = [Application(self, 1, 0)]
         self.is_calm = False
         self._takes_records = self._begins_transactions = True
+        self._has_idle_outages: Final = seed % 12 in WITH_IDLE_OUTAGES
+        self._idle_until_ms = 0
         self._numbers = self._transactions = self._tiers = 0
 
     def _first_config(self, period_ms: int | None) -> TierConfig:
@@ -122,7 +127,9 @@ class World:
 
     def new_tier(self, broker: Broker) -> PartitionTier:
         self._tiers += 1
-        self.served_at_once += broker.is_whole
+        if broker.is_whole:
+            self.served_at_once += 1
+            self.check.leads_as_whole(broker)
         # Each failure is an outage: a leader that has served without its tier is what has to be survived.
         return PartitionTier(
             IDENTITY,
@@ -210,7 +217,7 @@ class World:
             for broker in self.brokers
             if broker.is_running and broker.tier is not None and broker.tier.may_serve
         ]
-        if leaders and self._takes_records:
+        if leaders and self._takes_records and self.now_ms >= self._idle_until_ms:
             self._append_to(self.chance.choice(leaders))
         pause_ms = self.chance.choice([100, 600, 3_000])
         # In the calm segments are not rolled as soon as records have to be in the tier.
@@ -272,6 +279,8 @@ class World:
             (self._next_application, 1),
             (self._copying_disabled, 1),
         ]
+        if self._has_idle_outages:
+            faults.append((self._idle_outage, 6))
         actions = [action for action, weight in faults for _ in range(weight)]
         self.chance.choice(actions)()
         self.after(self.chance.randint(1_000, 16_000), self._fault)
@@ -291,6 +300,14 @@ class World:
         self.chance.shuffle(brokers)
         for broker in brokers:
             self._stop(broker, loses_power=True)
+
+    def _idle_outage(self) -> None:
+        """Let a leader with a shortened log serve without its tier and be replaced, and write nothing."""
+        self._idle_until_ms = self.now_ms + IDLE_MS
+        self._power_cut_of_all()
+        self._store_is_down()
+        for _ in range(3):
+            self.after(self.chance.randint(10_000, IDLE_MS), self._move_leader)
 
     def _stop(self, broker: Broker, *, loses_power: bool) -> None:
         if not broker.is_alive:

@@ -76,20 +76,6 @@ def test_follower_appends_then_takes_the_offsets_over() -> None:
     assert machine.next_fetch == PartitionFetch(5, 40, 5)
 
 
-def test_follower_is_complete_once_it_has_what_its_leader_says_is_committed() -> None:
-    """A leader of an idle partition knows by that alone that its log lacks nothing."""
-    machine = follower()
-    assert not machine.is_complete, "this leader has said nothing yet"
-    machine.handle(answer(high_watermark=35, has_records=True))
-    machine.handle(RecordsAppended(34, 5))
-    assert not machine.is_complete
-    machine.handle(answer(fetch_offset=34, high_watermark=35, has_records=True))
-    machine.handle(RecordsAppended(36, 5))
-    assert machine.is_complete
-    machine.handle(LogTruncated(0, 20, 2))
-    assert not machine.is_complete
-
-
 def test_follower_without_new_records_still_learns_the_high_watermark() -> None:
     """It is the next leader's starting point."""
     machine = follower()
