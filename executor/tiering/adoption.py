@@ -6,8 +6,9 @@ brought back as local segments where coordinators and the cleaner read them: of 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from sparklog.executor.partitions.replica import Replica
@@ -41,6 +42,8 @@ class TierAdoption:
     def __init__(self, store: ObjectStore, threads: CopyThreads) -> None:
         self._store = store
         self._threads = threads
+        self._on_disk: dict[Path, asyncio.Future[None]] = {}
+        """The work on the files of each log, until it has ended: its adoption may be cancelled before."""
 
     async def adopt(self, replica: Replica, effect: AdoptTier) -> None:
         """Begin the replica's log again at the manifest's end, in the same leadership.
@@ -63,7 +66,7 @@ class TierAdoption:
                 now_ms=wall_clock_ms(),
             )
         # In one job: where hundreds of logs are adopted, a second one waits behind the first ones of all.
-        await self._threads.run(partial(_flush, replica.log))
+        await self._run_on_disk(replica.log, partial(_flush, replica.log))
         replica.restart_at_log_end()
         logger.info(
             "%s: goes on at offset %d in leader epoch %s, where its tier ends; the log here ended at %d",
@@ -81,7 +84,7 @@ class TierAdoption:
         log = replica.log
         assert replica.leader_epoch is not None
         marker = BringBackMarker(replica.leader_epoch, manifest.end_offset)
-        await self._threads.run(partial(write_marker, log.directory, marker))
+        await self._run_on_disk(log, partial(write_marker, log.directory, marker))
         log.truncate_fully_and_start_at(manifest.log_start_offset)
         replica.load_producers()
         while log.loading is not None:  # noqa: ASYNC110  (only of a log that a truncation has cut before)
@@ -95,6 +98,18 @@ class TierAdoption:
             epoch = _epoch_at(manifest, manifest.end_offset - 1)
             log.append_as_follower(gap_batch(log.log_end_offset, manifest.end_offset, epoch), wall_clock_ms())
         log.take_tier_state(leader_epochs=manifest.leader_epochs, producers=producers, now_ms=wall_clock_ms())
+
+    async def _run_on_disk(self, log: Log, work: Callable[[], None]) -> None:
+        """Run blocking work on a log's files, after that of an adoption that was cancelled.
+
+        Its thread goes on, and would remove the marker that the next adoption has written.
+        """
+        directory = log.directory
+        while (before := self._on_disk.get(directory)) is not None:
+            await asyncio.wait([before])
+        job = self._on_disk[directory] = asyncio.ensure_future(self._threads.run(work))
+        job.add_done_callback(lambda _: self._on_disk.pop(directory))
+        await asyncio.shield(job)
 
     async def _batches(self, manifest: Manifest) -> AsyncIterator[EncodedBatches]:
         """Yield the records of the tier as batches, a few MiB at a time."""

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -15,8 +16,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from sparklog.executor.partitions.replica import Replica
-from sparklog.executor.tiering.bring_back_marker import BringBackMarker, read_marker
+from sparklog.executor.tiering.bring_back_marker import BringBackMarker, read_marker, write_marker
 from sparklog.executor.tiering.log_facts import FactsOfLog
+from sparklog.executor.tiering.machine.events import AdoptTier
 from sparklog.executor.tiering.segment_copies import COPIES_AT_A_TIME
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.metadata.schemas import (
@@ -36,6 +38,7 @@ from sparklog.node.remote_log.machine.names import manifest_name
 from sparklog.node.remote_log.machine.ownership import OWNER_NAME
 from sparklog.node.remote_log.machine.periods import PERIODS_MS, period_of
 from sparklog.node.remote_log.object_store import StoredObject
+from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.producers.producer_snapshots import decode_snapshot
 from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -294,6 +297,58 @@ def test_log_has_a_marker_until_it_is_brought_back_in_full(tmp_path: Path) -> No
             away.rename(segments)
             await until(lambda: serves(replica), "it serves")
             assert replica.log.log_end_offset == 4
+            assert read_marker(replica.log.directory) is None
+
+    asyncio.run(play())
+
+
+def test_adoption_of_a_leadership_that_is_over_leaves_the_marker_of_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread goes on: without the marker a crash would leave a part of the tier as the whole log."""
+    config = {**SEGMENTS, "cleanup.policy": "compact"}
+    flush = Log.flush
+    may_flush = [threading.Event(), threading.Event()]
+    flushing: list[int] = []
+
+    def flush_when_allowed(log: Log) -> None:
+        if threading.current_thread().name.startswith("sparklog-remote-copy") and len(flushing) < 2:
+            flushing.append(threading.get_ident())
+            may_flush[len(flushing) - 1].wait()
+        flush(log)
+
+    def has_flushed(ident: int) -> bool:
+        frame = sys._current_frames().get(ident)
+        while frame is not None and frame.f_code.co_name != "_flush":
+            frame = frame.f_back
+        return frame is None
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], config)
+            await append(brokers, topic_id, build_batch([SimpleRecord(b"k", b"v", (), 1)]))
+            await until(lambda: is_copied(brokers, topic_id, 1), "all is copied")
+        monkeypatch.setattr(Log, "flush", flush_when_allowed)
+        async with tiered_brokers(tmp_path, disks="others") as brokers:
+            try:
+                replica = await lead_again(brokers, topic_id, config)
+                await until(lambda: len(flushing) == 1, "the tier is brought back")
+                await brokers.elect(topic_id, 0, leader=0, isr=[0])
+                remote_log = brokers.brokers[0].replicas.remote_log
+                assert remote_log is not None
+                machine = remote_log._led[replica]._machine
+                await until(lambda: isinstance(machine._manifest_effect, AdoptTier), "it adopts its tier")
+                for _ in range(3):  # as long as it takes to write the marker, unless that has to wait
+                    marker = BringBackMarker(LEADER_EPOCH, 1)
+                    await remote_log._adoption_threads.run(partial(write_marker, tmp_path, marker))
+                may_flush[0].set()
+                await until(lambda: len(flushing) == 2, "the next leadership has brought it back")
+                await until(lambda: has_flushed(flushing[0]) or flushing[0] == flushing[1], "it is over")
+                assert read_marker(replica.log.directory) == BringBackMarker(LEADER_EPOCH + 1, 1)
+            finally:
+                for event in may_flush:
+                    event.set()
+            await until(lambda: serves(replica), "it serves")
             assert read_marker(replica.log.directory) is None
 
     asyncio.run(play())
