@@ -67,6 +67,11 @@ async def fill(brokers: Brokers, topic_id: UUID, batches: int) -> int:
     return 5 * batches
 
 
+def has_copied(leader: Replica, count: int) -> bool:
+    """Return whether a leader has claimed its manifest, and all of its log is there."""
+    return leader.tier is not None and leader.tier.tiered_end_offset == count
+
+
 def is_copied(brokers: Brokers, topic_id: UUID, end_offset: int) -> bool:
     manifest = manifest_of(brokers, 0, topic_id)
     return manifest is not None and manifest.end_offset == end_offset
@@ -494,12 +499,8 @@ def test_new_leader_of_an_idle_partition_waits_for_its_manifest(tmp_path: Path) 
             replica = brokers.replica(1, topic_id)
             await until(lambda: replica.log.log_end_offset == count, "the follower has it, too")
             await brokers.elect(topic_id, 0, leader=0, isr=[0, 1])
-
-            def is_claimed() -> bool:
-                tier = brokers.replica(0, topic_id).tier
-                return tier is not None and tier.tiered_end_offset == count
-
-            await until(is_claimed, "nothing more is written to the bucket")
+            leader = brokers.replica(0, topic_id)
+            await until(lambda: has_copied(leader, count), "nothing more is written to the bucket")
             bucket_of(tmp_path).rename(tmp_path / "away")
             await brokers.elect(topic_id, 0, leader=1, isr=[0, 1])
             assert not serves(replica)
@@ -525,6 +526,7 @@ def test_new_leader_of_an_idle_partition_that_led_before_serves_at_once_in_an_ou
             await until(lambda: manifest_of(brokers, 1, topic_id) is not None, "the manifest is known")
             replica = brokers.replica(1, topic_id)
             await until(lambda: replica.complete_epoch == replica.leader_epoch, "it has all")
+            await until(lambda: has_copied(replica, count), "nothing more is written to the bucket")
             bucket_of(tmp_path).rename(tmp_path / "away")
             await brokers.elect(topic_id, 0, leader=1, isr=[1])
             assert serves(replica)
@@ -551,6 +553,8 @@ def test_new_leader_of_an_idle_partition_that_has_only_followed_waits_for_its_ma
             await brokers.start(1)
             replica = brokers.replica(1, topic_id)
             await until(lambda: replica.high_watermark == count, "it has all that its leader has")
+            leader = brokers.replica(0, topic_id)
+            await until(lambda: has_copied(leader, count), "nothing more is written to the bucket")
             bucket_of(tmp_path).rename(tmp_path / "away")
             await brokers.elect(topic_id, 0, leader=1, isr=[1])
             assert not serves(replica)
