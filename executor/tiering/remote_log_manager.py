@@ -57,6 +57,7 @@ REQUESTS_AT_A_TIME: Final = 32
 
 ADOPTIONS_AT_A_TIME: Final = 16
 """They wait for the disk, which syncs many files at once about as fast as one."""
+FOLLOWER_READS_AT_A_TIME: Final = 16
 
 
 class RemoteLogManager(RoleListener[Replica]):
@@ -91,6 +92,8 @@ class RemoteLogManager(RoleListener[Replica]):
             StoreTurns(REQUESTS_AT_A_TIME),
             StoreTurns(ADOPTIONS_AT_A_TIME),
         )
+        self._follower_reads = asyncio.Semaphore(FOLLOWER_READS_AT_A_TIME)
+        """Apart from the turns of leaders, which wait for none of them: a read may hang."""
         self._led: dict[Replica, LedTier] = {}
         self._first_roles: dict[Replica, FirstRole] = {}
         self._role_epochs: dict[Replica, LeaderEpoch] = {}
@@ -260,7 +263,7 @@ class RemoteLogManager(RoleListener[Replica]):
             StoreError: they cannot be read.
             KafkaError: the manifest is damaged, or of an unknown format.
         """
-        async with self._services.adoptions.turn(None):
+        async with self._follower_reads:
             try:
                 manifest, _ = await read_manifest(self._store, topic_id, partition)
             except ManifestFormatError as error:

@@ -1,7 +1,7 @@
-"""Turns of partitions at the store: led ones that clients wait for are first, then led ones, then followed.
+"""Turns of led partitions at the store: those that clients wait for are first.
 
-A broker with an empty disk becomes leader of hundreds of partitions at once, and follower of more. No leader
-serves before its manifest was read, and clients ask for few of them at first.
+A broker with an empty disk becomes leader of hundreds of partitions at once. No leader serves before its
+manifest was read, and clients ask for few of them at first.
 """
 
 import asyncio
@@ -26,11 +26,10 @@ class StoreTurns:
         """Let `count` be under way at a time."""
         self._free = count
         self._leaders: deque[tuple[WantedReplica, asyncio.Future[None]]] = deque()
-        self._followers: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager
-    async def turn(self, replica: WantedReplica | None) -> AsyncIterator[None]:
-        """Wait for a turn, and have it; `replica` is a leader, None stands for a follower."""
+    async def turn(self, replica: WantedReplica) -> AsyncIterator[None]:
+        """Wait for a turn of a leader, and have it."""
         if self._free:
             self._free -= 1
         else:
@@ -40,12 +39,9 @@ class StoreTurns:
         finally:
             self._pass_on()
 
-    async def _wait(self, replica: WantedReplica | None) -> None:
+    async def _wait(self, replica: WantedReplica) -> None:
         turn = asyncio.get_running_loop().create_future()
-        if replica is None:
-            self._followers.append(turn)
-        else:
-            self._leaders.append((replica, turn))
+        self._leaders.append((replica, turn))
         try:
             await turn
         except asyncio.CancelledError:
@@ -54,8 +50,8 @@ class StoreTurns:
             raise
 
     def _pass_on(self) -> None:
-        while self._leaders or self._followers:
-            turn = self._next_leader() if self._leaders else self._followers.popleft()
+        while self._leaders:
+            turn = self._next_leader()
             if not turn.done():
                 turn.set_result(None)
                 return

@@ -382,6 +382,38 @@ def test_facts_of_closed_segments_are_gathered_once(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_leader_adopts_its_tier_while_all_reads_of_followers_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker follows more partitions than it leads, and clients wait for its leaders."""
+    get, hung_id = DirectoryStore.get, uuid4()
+
+    async def get_or_hang(store: DirectoryStore, name: str) -> StoredObject:
+        if name == manifest_name(hung_id, 0):
+            await asyncio.get_running_loop().create_future()
+        return await get(store, name)
+
+    async def play() -> None:
+        async with tiered_brokers(tmp_path) as brokers:
+            topic_id = await brokers.create_topic("t", [(0,)], SEGMENTS)
+            count = await fill(brokers, topic_id, 4)
+            await until(lambda: is_copied(brokers, topic_id, count), "all is copied")
+        monkeypatch.setattr(DirectoryStore, "get", get_or_hang)
+        async with tiered_brokers(tmp_path, disks="others") as brokers:
+            remote_log = brokers.brokers[0].replicas.remote_log
+            assert remote_log is not None
+            reads = [asyncio.create_task(remote_log._read_tier(hung_id, 0)) for _ in range(40)]
+            replica = await lead_again(brokers, topic_id)
+            try:
+                await until(lambda: serves(replica), "it serves")
+            finally:
+                for read in reads:
+                    read.cancel()
+                await asyncio.gather(*reads, return_exceptions=True)
+
+    asyncio.run(play())
+
+
 def test_first_manifest_of_a_later_leader_is_written_after_one_look_at_the_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

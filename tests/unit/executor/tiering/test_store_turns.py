@@ -19,9 +19,9 @@ class Waiter:
     is_wanted: bool = False
 
 
-async def take(turns: StoreTurns, waiter: Waiter | None, taken: list[str], go_on: asyncio.Event) -> None:
+async def take(turns: StoreTurns, waiter: Waiter, taken: list[str], go_on: asyncio.Event) -> None:
     async with turns.turn(waiter):
-        taken.append("follower" if waiter is None else waiter.name)
+        taken.append(waiter.name)
         await go_on.wait()
 
 
@@ -36,18 +36,17 @@ def test_partitions_that_clients_ask_for_are_next_and_the_others_keep_their_orde
     async def body() -> None:
         turns, taken, go_on = StoreTurns(1), list[str](), asyncio.Event()
         waiters = [Waiter(name) for name in "abcd"]
-        follower = asyncio.create_task(take(turns, None, taken, go_on))
+        holder = asyncio.create_task(take(turns, Waiter("holder"), taken, go_on))
         await settle()
         tasks = [asyncio.create_task(take(turns, each, taken, go_on)) for each in waiters]
         await settle()
-        late_follower = asyncio.create_task(take(turns, None, taken, go_on))
-        late_leader = asyncio.create_task(take(turns, Waiter("e"), taken, go_on))
+        late = asyncio.create_task(take(turns, Waiter("e"), taken, go_on))
         await settle()
-        assert taken == ["follower"]
+        assert taken == ["holder"]
         waiters[2].is_wanted = True
         go_on.set()
-        await asyncio.gather(*tasks, follower, late_follower, late_leader)
-        assert taken == ["follower", "c", "a", "b", "d", "e", "follower"]
+        await asyncio.gather(*tasks, holder, late)
+        assert taken == ["holder", "c", "a", "b", "d", "e"]
 
     asyncio.run(body())
 
