@@ -29,7 +29,7 @@ class Due(NamedTuple):
     deleted: tuple[str, ...] = ()
     looked_for: tuple[str, ...] = ()
     among: tuple[int, ...] = ()
-    """The snapshots that may have those that are looked for."""
+    """The snapshots that may have those looked for, kept ones first: these hold files for longer."""
 
 
 class TableDeletions:
@@ -113,7 +113,8 @@ class TableDeletions:
         if deleted or not looked_for:
             return Due(tuple(deleted))
         among, names = next(iter(looked_for.items()))
-        return Due((), tuple(islice(names, MOST_LOOKED_FOR)), tuple(sorted(among)))
+        kept_first = sorted(among, key=lambda id: (id not in kept, id))
+        return Due((), tuple(islice(names, MOST_LOOKED_FOR)), tuple(kept_first))
 
     def looked_for(self, names: Iterable[str], among: Iterable[int], held: Iterable[HeldFile]) -> None:
         found = {each.name: each for each in held}

@@ -222,8 +222,9 @@ def test_files_go_while_a_branch_gets_commits_of_another_writer() -> None:
     refs = (TableRef("dev", 400, True),)
     play.gets(TableRead((*play.snapshots, former, head), ours, None, refs=refs))
     assert play.gets(ManifestsRead({0: found})) == ExpireSnapshots((100,), (), refs)
-    assert play.gets(SnapshotsExpired((100,))) == FindHeld((A.name, B.name), (300, 400))
-    assert play.gets(HeldFound((HeldFile(A.name, 300, 7),))) == DeleteObjects((B.name,))
+    assert play.gets(SnapshotsExpired((100,))) == FindHeld((A.name, B.name), (400, 300))
+    assert play.gets(HeldFound((HeldFile(A.name, 400, 7),))) == DeleteObjects((B.name,))
+    assert play.machine.status.held == (RefFiles("dev", 1, 7),)
 
 
 def test_tag_goes_when_it_is_as_old_as_it_may_be() -> None:
