@@ -101,7 +101,7 @@ class Cluster(NamedTuple):
         requests = tier._services.requests
         taken = AsyncExitStack()
         for _ in range(REQUESTS_AT_A_TIME):
-            await taken.enter_async_context(requests.turn(None))
+            await taken.enter_async_context(requests.turn(self.brokers.replica(0, self.topic_id)))
         for _ in range(elections):
             await self.brokers.elect(self.topic_id, 0, leader=0, isr=[0])
         assert self.brokers.replica(0, self.topic_id).awaits_tier
