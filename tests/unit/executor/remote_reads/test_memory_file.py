@@ -2,8 +2,7 @@
 
 import gc
 import os
-
-import pytest
+from contextlib import suppress
 
 from sparklog.executor.remote_reads.memory_file import MemoryFile, MemoryFiles
 from sparklog.node.storage.file_region import FileRegion
@@ -22,6 +21,7 @@ def test_memory_is_counted_and_freed_with_the_last_region() -> None:
     file = file_of(bytes(100))
     files.add(file)
     descriptor, size_bytes = file.fileno(), 100
+    inode = os.fstat(descriptor).st_ino
     region = FileRegion(file, 10, 20)
     del file
     gc.collect()
@@ -29,8 +29,9 @@ def test_memory_is_counted_and_freed_with_the_last_region() -> None:
     del region
     gc.collect()
     assert (files.size_bytes, len(freed)) == (0, 1)
-    with pytest.raises(OSError, match="Bad file"):
-        os.fstat(descriptor)
+    # Its number may be that of another file by now, which another thread has opened.
+    with suppress(OSError):
+        assert os.fstat(descriptor).st_ino != inode
 
 
 def test_memory_file_is_in_memory_for_the_sender() -> None:

@@ -222,7 +222,7 @@ def test_log_that_the_disk_does_not_give_fails_the_load_by_name_and_frees_the_ot
     with pytest.raises(KafkaError, match=r"t-3"):
         directory.load_all(lambda _: CONFIG, START_MS, threads=threads)
     gc.collect()  # files are closed when nothing refers to them, and tracebacks do
-    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
     log_file.rmdir()
     logs = directory.load_all(lambda _: CONFIG, START_MS, threads=threads)
     assert [partition.partition for partition in logs] == [0, 1, 2, 3, 4, 5]
