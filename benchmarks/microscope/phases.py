@@ -1,4 +1,4 @@
-"""The functions whose time is told apart, by phase. A tree need not have all of them.
+"""The functions that are timed, by phase. A tree need not have all of them.
 
 The time of a function that is not listed belongs to the phase of its nearest listed caller.
 """

@@ -38,7 +38,7 @@ class Measured(NamedTuple):
 
 
 class PhaseTime(NamedTuple):
-    """What a phase took, on one thread or on several."""
+    """The time of a phase, on one thread or on several."""
 
     name: str
     spent_ns: float

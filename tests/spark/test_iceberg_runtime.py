@@ -17,7 +17,7 @@ TIMEOUT_S = 100.0
 @pytest.mark.skipif(PYSPARK != (4, 0), reason="Iceberg 1.10 has a runtime for Spark 4.0")
 @pytest.mark.skipif(not maven_at_hand(), reason="needs Maven")
 def test_spark_reads_each_row_of_a_table_once(tmp_path: Path) -> None:
-    """What pyiceberg commits is a table to the reference implementation, too."""
+    """A table that pyiceberg commits is one to the reference implementation, too."""
     lake = PlainLake(tmp_path)
     first, *_ = (lake.commit().snapshot_id for _ in range(4))
     table = lake.catalog.load_table(IDENTITY.name)

@@ -16,7 +16,7 @@ import logging
 from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping
 from random import SystemRandom
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sparklog.executor.api.fetch.cold_reads import look_up, warm
 from sparklog.executor.api.fetch.fetch_context import CachedPartition, FetchContext, PartitionKey
@@ -40,9 +40,6 @@ from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.fetch_metadata import LARGEST, NO_SESSION_ID
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger(__name__)
 

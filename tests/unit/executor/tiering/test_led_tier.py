@@ -245,7 +245,7 @@ def test_compacted_log_is_brought_back_to_the_disk(tmp_path: Path) -> None:
 def test_reader_comes_to_the_end_of_a_log_that_was_brought_back_without_its_last_marker(
     tmp_path: Path,
 ) -> None:
-    """What waits for the end of a compacted log when it starts would wait until the next record comes.
+    """A reader that waits at its start for the end of a compacted log would wait until the next record comes.
 
     So do the sink, which reads decisions, and the log's followers, which would leave the ISR.
     """

@@ -188,7 +188,7 @@ def test_claimed_metadata_is_not_the_last_of_an_orderly_stop_any_more() -> None:
 
 
 def test_start_that_has_saved_metadata_counts_no_more() -> None:
-    """What it did is in there."""
+    """Its changes are in there."""
     store = MemoryStore()
 
     async def story() -> None:

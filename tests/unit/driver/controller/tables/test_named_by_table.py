@@ -1,4 +1,4 @@
-"""What branches, tags and snapshots of a table of pyiceberg name."""
+"""Names that branches, tags and snapshots of a pyiceberg table have."""
 
 from pathlib import Path
 

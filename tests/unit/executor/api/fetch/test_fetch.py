@@ -1,11 +1,9 @@
 """Fetch over real logs and a real listener: consumers, followers, long polls, sessions."""
 
 import asyncio
-import contextlib
 import gc
 import importlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -21,6 +19,7 @@ from sparklog.protocol.codec.steps import in_one_go
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.batch import iterate_headers, read_header
 from tests.garbage import uncollected
+from tests.open_files import open_below
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import MILLISECOND, batch, fetch, produce, rows
 
@@ -34,15 +33,6 @@ def offsets_of(row: Any) -> list[int]:
 async def fill(channel: Channel, topic_id: UUID, batches: int, partitions: int = 1, acks: int = 1) -> None:
     for _ in range(batches):
         await channel.request(produce(topic_id, *[batch(value=bytes(100))] * partitions, acks=acks))
-
-
-def open_below(directory: Path) -> list[str]:
-    """Return the files of a log that this process has open, whatever its directory is called by now."""
-    found = []
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            found.append(str(descriptor.readlink()))
-    return [name for name in found if name.startswith(str(directory))]
 
 
 @with_brokers(count=1)

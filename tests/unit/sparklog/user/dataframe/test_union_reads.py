@@ -550,7 +550,7 @@ async def test_planner_of_a_stream_waits_once_for_a_leader_that_does_not_know_it
 
 @in_a_loop
 async def test_planner_asks_again_in_a_new_leader_epoch(tmp_path: Path) -> None:
-    """What one leader said of its tier is not what the next one says: it may have known no manifest yet."""
+    """The next leader's answer differs from the last one's, which may have known no manifest yet."""
     async with tiered_topic(tmp_path, local__retention__bytes="-1") as cluster:
         seam = planned_seams(cluster)
         assert await seam(0, 10) is None

@@ -30,6 +30,7 @@ from sparklog.node.storage.machine.recovery_rules import PreviousStop
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import read_header
 from sparklog.protocol.types import Offset, TopicPartition
+from tests.open_files import open_below
 from tests.unit.sparklog.node.storage.batches import START_MS, make_batch
 
 CONFIG = LogConfig(file_delete_delay_ms=1000)
@@ -218,11 +219,11 @@ def test_log_that_the_disk_does_not_give_fails_the_load_by_name_and_frees_the_ot
     log_file.unlink()
     log_file.mkdir()
     gc.collect()
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_below(tmp_path)
     with pytest.raises(KafkaError, match=r"t-3"):
         directory.load_all(lambda _: CONFIG, START_MS, threads=threads)
     gc.collect()  # files are closed when nothing refers to them, and tracebacks do
-    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
+    assert open_below(tmp_path) == before
     log_file.rmdir()
     logs = directory.load_all(lambda _: CONFIG, START_MS, threads=threads)
     assert [partition.partition for partition in logs] == [0, 1, 2, 3, 4, 5]
