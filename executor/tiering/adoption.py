@@ -21,8 +21,8 @@ from sparklog.node.remote_log.object_store import ObjectStore
 from sparklog.node.remote_log.segments.row_group_batches import EncodedBatches, row_group_batches
 from sparklog.node.remote_log.segments.segment_footer import open_segment
 from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.machine.leader_epochs import EpochEntry, LeaderEpochs
 from sparklog.protocol.records.gap import gap_batch
-from sparklog.protocol.types import LeaderEpoch, Offset
 
 logger = logging.getLogger(__name__)
 
@@ -94,8 +94,9 @@ class TierAdoption:
                 log.append_as_follower(b"".join((header, records)), wall_clock_ms())
                 await asyncio.sleep(0)
         # The tier has no markers and nothing of aborted transactions. Readers would wait for these offsets.
+        epochs = LeaderEpochs(EpochEntry(*entry) for entry in manifest.leader_epochs)
+        epoch = epochs.epoch_at(manifest.end_offset - 1)
         while log.log_end_offset < manifest.end_offset:
-            epoch = _epoch_at(manifest, manifest.end_offset - 1)
             log.append_as_follower(gap_batch(log.log_end_offset, manifest.end_offset, epoch), wall_clock_ms())
         log.take_tier_state(leader_epochs=manifest.leader_epochs, producers=producers, now_ms=wall_clock_ms())
 
@@ -132,9 +133,3 @@ def _flush(log: Log) -> None:
     """Put an adopted log on the disk; it is whole from then on. Blocks."""
     log.flush()
     remove_marker(log.directory)
-
-
-def _epoch_at(manifest: Manifest, offset: Offset) -> LeaderEpoch | None:
-    """Return the leader epoch of an offset; None before the first one that the manifest has."""
-    epochs = reversed(manifest.leader_epochs)
-    return next((epoch for epoch, start_offset in epochs if start_offset <= offset), None)
