@@ -37,6 +37,10 @@ OF_A_CLIENT: Final = "connection of a client"
 MEMORY_FILES: Final = "/memfd"
 """Row groups of the tier in memory, bounded by sparklog.remote.cache.bytes."""
 MOST_MEMORY_FILES: Final = 16
+BEING_WRITTEN: Final = "file that replaces another once it is on the disk"
+"""Checkpoints are written every few seconds, and a busy disk takes its time for each."""
+BEING_WRITTEN_SUFFIX: Final = ".tmp"
+MOST_BEING_WRITTEN: Final = 4
 TO_A_DECODER: Final = "connection to a decoder"
 """Of a broker: to the process that decodes the tier's row groups, from the first read of the tier on."""
 SEQUENCED_PACKETS: Final = "0005"
@@ -46,6 +50,7 @@ BOUNDS: Final = {
     TO_A_MEMBER: 1,
     OF_A_CLIENT: 1,
     MEMORY_FILES: MOST_MEMORY_FILES,
+    BEING_WRITTEN: MOST_BEING_WRITTEN,
     TO_A_DECODER: 1,
 }
 """What may be there after a test even if it was not before; the one is the controller's."""
@@ -203,6 +208,8 @@ class _Members:
             return "socket" if ports is None else self._name_of_connection(process, *ports)
         if target.startswith(("pipe:", "anon_inode:")):
             return target.partition("[")[0] if target.startswith("pipe:") else target
+        if target.startswith(self._directories or ("\0",)) and target.endswith(BEING_WRITTEN_SUFFIX):
+            return BEING_WRITTEN
         return None if self._is_a_partitions(target) else target
 
     def _name_of_connection(self, process: int, local: int, remote: int) -> str:

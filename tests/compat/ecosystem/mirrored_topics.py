@@ -66,7 +66,7 @@ def mirror_both_ways(
         AssertionError: a copy is not what its original is.
         ClusterError: something did not come to an end.
     """
-    ways = [_Way(ours, kafka, records // 2), _Way(kafka, ours, records // 2)]
+    ways = [_Way(ours, kafka, records), _Way(kafka, ours, records)]
     for way in ways:
         way.begin()
     properties = _properties(ways)
@@ -78,7 +78,7 @@ def mirror_both_ways(
             way.wait_for_first_part()
         for way in ways:
             way.change()
-            way.write_orders()
+            way.write_orders(records)
         for way in ways:
             way.wait_for_some_of_second_part()
         maker.kill()
@@ -92,7 +92,7 @@ class _Way:
     """The topics of one cluster, and their copies on the other."""
 
     def __init__(self, source: MirroredCluster, target: MirroredCluster, records: int) -> None:
-        """`records` is how many of `orders` are written at once."""
+        """`records` is how many `orders` has at the end."""
         self.source = source
         self.target = target
         # An admin client that nothing holds takes its requests with it.
@@ -117,14 +117,14 @@ class _Way:
             create_topic(servers, topic, partitions, replicas, configs.get(topic))
         (created,) = self._source_admin.create_acls([_acl("orders")]).values()
         created.result(TIMEOUT_S)
-        self.write_orders()
+        self.write_orders(self._records // 2)
         self.write()
         self._first_part = self._written
         self._commit_end()
 
-    def write_orders(self) -> None:
-        """Write a part of the records of `orders`."""
-        numbers = range(self._written, self._written + self._records)
+    def write_orders(self, end: int) -> None:
+        """Write the records of `orders` up to number `end`."""
+        numbers = range(self._written, end)
         produce(
             self.source.bootstrap_servers,
             "orders",
@@ -138,7 +138,7 @@ class _Way:
 
     def write(self) -> None:
         """Write a part of what the other topics have: a quarter as much, some of it deletes."""
-        count = self._records // 4
+        count = self._records // 8
         states = [
             {"key": f"{number % KEYS}", "value": None if number % 7 == 0 else f"state {number}"}
             for number in range(count)
@@ -192,6 +192,10 @@ class _Way:
         self._until(has_acl, "the ACL")
 
         def has_offsets() -> bool:
+            # MirrorMaker writes where a record's copy is after the transaction that has the record. A task
+            # that ends between the two never does: the offset of a resting group would not be translated.
+            self.write_orders(self._written + PARTITIONS["orders"])
+            self._commit_end()
             group = ConsumerGroupTopicPartitions(GROUP)
             (future,) = self._target_admin.list_consumer_group_offsets([group]).values()
             offsets = future.result(TIMEOUT_S).topic_partitions
@@ -199,6 +203,7 @@ class _Way:
             return there == set(range(PARTITIONS["orders"]))
 
         self._until(has_offsets, "the group's offsets")
+        self._first_part = self._written
 
     def change(self) -> None:
         """Set another retention of the original."""
