@@ -51,8 +51,8 @@ GROUP_OF: Final = {
         for name in (
             *("all_brokers_killed", "bad_directories", "consumer_protocol", "data_directories"),
             *("dataframe_leader_failure", "descriptors", "failing_disks", "failover", "moves_under_kills"),
-            *("new_driver", "power_cut", "sink_with_lost_partitions", "snapshots", "starvation"),
-            *("tiered_copies", "tiered_failover", "unclean_start"),
+            *("new_driver", "power_cut", "restored_cluster", "sink_with_lost_partitions", "snapshots"),
+            *("starvation", "tiered_copies", "tiered_failover", "tiered_kills", "unclean_start"),
         )
     },
     Path("component/test_broker_telemetry.py"): CLUSTERS,
