@@ -89,6 +89,8 @@ class LeaderFetches:
         """Partitions whose next fetch may differ from the session's."""
         self._resting: dict[TopicIdPartition, float] = {}
         """Paused partitions by the end of their pause; `inf` until new metadata."""
+        self._held: set[TopicIdPartition] = set()
+        """Partitions whose logs are not ready for records yet: until `go_on` or `refused`."""
         self._refusals: dict[TopicIdPartition, int] = {}
         """The number of refusals in a row by partition; none after a success."""
         self._failures = 0
@@ -106,6 +108,7 @@ class LeaderFetches:
     def add(self, replica: "Replica") -> None:
         key = replica.key
         self.replicas[key] = replica
+        self._held.discard(key)
         self._resting.pop(key, None)
         self._refusals.pop(key, None)
         self._due[key] = None
@@ -114,6 +117,7 @@ class LeaderFetches:
         key = replica.key
         if self.replicas.get(key) is replica:
             del self.replicas[key]
+            self._held.discard(key)
             self._resting.pop(key, None)
             self._refusals.pop(key, None)
             self._leave_out(key)
@@ -252,8 +256,8 @@ class LeaderFetches:
                 self._refusals.pop(key, None)
             return None
         if isinstance(advice, AskLeaderOffsets):
-            # Until it is woken (`go_on`) or refused; its refusals before count, lest it asks without a pause.
-            self._leave_out(key)
+            # Its refusals before count, lest it asks without a pause.
+            self.hold(replica)
             return None
         if isinstance(advice, AwaitMetadata):
             self._resting[key] = inf
@@ -261,15 +265,22 @@ class LeaderFetches:
             return None
         return self.refused(replica, now_ms)
 
+    def hold(self, replica: "Replica") -> None:
+        """Fetch nothing for a replica until its log is ready: `go_on` or `refused`."""
+        self._held.add(replica.key)
+        self._leave_out(replica.key)
+
     def go_on(self, replica: "Replica") -> None:
-        """Fetch for a replica again whose log was built from the tier."""
+        """Fetch again for a replica that was held."""
         if self.replicas.get(replica.key) is replica:
+            self._held.discard(replica.key)
             self._due[replica.key] = None
 
     def refused(self, replica: "Replica", now_ms: int) -> int:
         key = replica.key
         refusals = self._refusals.get(key, 0)
         rest_ms = self._limits.backoff.pause_ms(refusals)
+        self._held.discard(key)
         self._refusals[key] = refusals + 1
         self._resting[key] = now_ms + rest_ms
         self._leave_out(key)
@@ -314,13 +325,13 @@ class LeaderFetches:
         self._asked.clear()
         self._forgotten.clear()
         self._under_way.clear()
-        # Not the paused ones, or those without a next fetch (`wake_rested` and `add` make them due): a
-        # request without partitions is answered at once and begins no session, over and over.
+        # Not the paused and held ones, or those without a next fetch (`wake_rested`, `go_on` and `add` make
+        # them due): a request without partitions is answered at once and begins no session, over and over.
         self._due = {key: None for key in self.replicas if self._next_fetch(key) is not None}
 
     def _next_fetch(self, key: TopicIdPartition) -> PartitionFetch | None:
         replica = self.replicas.get(key)
-        if replica is None or replica.follower_state is None or key in self._resting:
+        if replica is None or replica.follower_state is None or key in self._resting or key in self._held:
             return None
         return replica.follower_state.next_fetch
 

@@ -1,8 +1,12 @@
 """What a follower asks of its leader, request by request."""
 
+from dataclasses import replace
+
+from kio.schema.fetch.v17.request import FetchRequest
 from kio.schema.fetch.v17.response import FetchResponse
 
 from sparklog.executor.fetching.leader_fetches import FetchLimits, LeaderFetches
+from sparklog.executor.partitions.machine.follower import AskLeaderOffsets
 from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.brokers import Brokers, with_brokers
@@ -53,3 +57,29 @@ async def test_partition_that_goes_and_comes_while_a_session_is_begun_stays_in_i
     continues = fetches.next_request(broker_epoch=1)
     assert [each.partition for topic in continues.topics for each in topic.partitions] == [0]
     assert continues.forgotten_topics_data == ()
+
+
+@with_brokers(count=2)
+async def test_partition_whose_log_is_not_ready_is_not_fetched_for_after_an_error_of_the_session(
+    brokers: Brokers,
+) -> None:
+    """Its log was being built from the tier and not on the disk yet; a fetch had it count as a replica."""
+    topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
+    ready, held = (brokers.replica(1, topic_id, partition) for partition in (0, 1))
+    fetches = LeaderFetches(1, LIMITS)
+    for replica in (ready, held):
+        fetches.add(replica)
+    fetches.next_request(broker_epoch=1)
+    assert list(fetches.answered(SESSION)) == []
+    fetches.taken(held, AskLeaderOffsets(), now_ms=0)
+    fetches.next_request(broker_epoch=1)
+    ended = replace(SESSION, error_code=ErrorCode.fetch_session_id_not_found, session_id=0)
+    assert list(fetches.answered(ended)) == []
+    assert asked(fetches.next_request(broker_epoch=1)) == [0]
+    fetches.go_on(held)
+    assert list(fetches.answered(SESSION)) == []
+    assert asked(fetches.next_request(broker_epoch=1)) == [1]
+
+
+def asked(request: FetchRequest) -> list[int]:
+    return [each.partition for topic in request.topics for each in topic.partitions]
