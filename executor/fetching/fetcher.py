@@ -56,11 +56,13 @@ class Fetcher:
         suspicions: BrokerSuspicions,
         rest_of: Callable[[Replica, int], int | None] = lambda replica, fetched_bytes: None,
         build_from_tier: Callable[[Replica], None] = lambda replica: None,
+        sync_topic_id: Callable[[Replica], None] = lambda replica: None,
     ) -> None:
         """Fetch from a leader at a host and port.
 
         `rest_of` returns a replica's pause after so many bytes, in ms.
-        `build_from_tier` begins to build a replica's log, and ends with `built_from_tier`.
+        `build_from_tier` begins to build a replica's log, `sync_topic_id` to put its topic id on the disk;
+        both end with `go_on`.
         """
         self.leader_id = leader_id
         self.address = address
@@ -70,6 +72,7 @@ class Fetcher:
         self._suspicions = suspicions
         self._rest_of = rest_of
         self._build_from_tier = build_from_tier
+        self._sync_topic_id = sync_topic_id
         self._fetches = LeaderFetches(broker_id, settings.limits)
         self._changed = asyncio.Event()
         """Set when a request may have become due."""
@@ -128,8 +131,8 @@ class Fetcher:
         self._fetches.remove(replica)
         self._lags.pop(replica, None)
 
-    def built_from_tier(self, replica: Replica, *, succeeded: bool) -> None:
-        """Fetch for the replica again, after a pause if its log could not be built."""
+    def go_on(self, replica: Replica, *, succeeded: bool) -> None:
+        """Fetch for the replica again, after a pause if its log could not be built or synced."""
         if self._fetches.replicas.get(replica.key) is not replica:
             return
         if succeeded:
@@ -225,6 +228,10 @@ class Fetcher:
         wall_ms = wall_clock_ms()
         self.requests_answered += 1
         for replica, answered, records in self._fetches.answered(response):
+            if records and replica.log.identity_unsynced:
+                self._fetches.hold(replica)
+                self._sync_topic_id(replica)
+                continue
             try:
                 advice = replica.take_fetched(answered, records, wall_ms)
             except (KafkaError, OSError) as error:

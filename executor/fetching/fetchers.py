@@ -13,6 +13,7 @@ from sparklog.executor.fetching.leader_fetches import FetchLimits
 from sparklog.executor.fetching.leader_offsets import LeaderOffsets
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.fetching.tier_building import TierBuilding
+from sparklog.executor.fetching.topic_id_syncs import TopicIdSyncs
 from sparklog.executor.partitions.machine.replication_quota import ReplicationQuota
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
@@ -75,7 +76,8 @@ class Fetchers(RoleListener[Replica]):
             warn_after_ms=2 * config.broker_heartbeat_interval_ms,
             cluster_credentials=cluster_credentials,
         )
-        self.tier_building: Final = TierBuilding(leader_offsets, self._built_from_tier)
+        self._topic_id_syncs = TopicIdSyncs(self._may_go_on)
+        self.tier_building: Final = TierBuilding(leader_offsets, self._may_go_on)
         """Builds the logs of followers whose leaders have the next records in the tier alone."""
         self._fetchers: dict[_Slot, Fetcher] = {}
         self._slots: dict[Replica, _Slot] = {}
@@ -107,16 +109,17 @@ class Fetchers(RoleListener[Replica]):
                 self._suspicions,
                 self._rest_of,
                 self.tier_building.start,
+                self._topic_id_syncs.start,
             )
             self._fetchers[slot] = fetcher
             fetcher.start()
         self._slots[replica] = slot
         fetcher.add(replica)
 
-    def _built_from_tier(self, replica: Replica, succeeded: bool) -> None:
+    def _may_go_on(self, replica: Replica, succeeded: bool) -> None:
         slot = self._slots.get(replica)
         if slot is not None:
-            self._fetchers[slot].built_from_tier(replica, succeeded=succeeded)
+            self._fetchers[slot].go_on(replica, succeeded=succeeded)
 
     def remove(self, replica: Replica) -> None:
         self._leader_unknown.pop(replica, None)
@@ -175,6 +178,7 @@ class Fetchers(RoleListener[Replica]):
     async def stop(self) -> None:
         self._stopped = True
         await self.tier_building.stop()
+        await self._topic_id_syncs.stop()
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._slots.clear()
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))

@@ -84,7 +84,7 @@ class TierAdoption:
         log = replica.log
         assert replica.leader_epoch is not None
         marker = BringBackMarker(replica.leader_epoch, manifest.end_offset)
-        await self._run_on_disk(log, partial(write_marker, log.directory, marker))
+        await self._run_on_disk(log, partial(_begin_bringing_back, log, marker))
         log.truncate_fully_and_start_at(manifest.log_start_offset)
         replica.load_producers()
         while log.loading is not None:  # noqa: ASYNC110  (only of a log that a truncation has cut before)
@@ -127,6 +127,12 @@ class TierAdoption:
                 )
                 while (step := await self._threads.run(partial(next, steps, None))) is not None:
                     yield step
+
+
+def _begin_bringing_back(log: Log, marker: BringBackMarker) -> None:
+    """Put on the disk what must be there before the first record. Blocks."""
+    log.sync_identity()
+    write_marker(log.directory, marker)
 
 
 def _flush(log: Log) -> None:

@@ -66,6 +66,8 @@ class MemoryLog:
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
         self.missing: object = None
+        self.identity_unsynced = False
+        """A crash of the machine takes batches here, and no topic's id."""
         self.loading: object = None
         """Set while the producers are not what the batches say; see `sparklog.node.storage.Log`."""
         self.log_start_offset: Offset = 0

@@ -89,6 +89,7 @@ class Leading:
             broker.replicas,
             delayed,
             _NO_EXECUTOR,
+            _NO_EXECUTOR,
             verifier,
             max_decompressed_bytes=_ANY_BYTES,
             wall_ms=lambda: START_MS + broker.scheduler.now_ms,

@@ -8,15 +8,17 @@ The order of the questions in `ProduceHandler._append` is the order of the error
 records of clients, whether this broker leads, whether enough replicas are in sync, what the header says
 (`validate_produced`), what the records say (`examine`), whether the producer's sequence goes on.
 
-A batch that a thread has to look into (`Examination`), or whose transaction the coordinator has to verify
-(`transactional_appends`), is appended afterwards if this broker still leads in the same leader epoch. Nothing
+A batch that a thread has to look into (`Examination`), the first batch of a new log, whose topic id a thread
+has to fsync before, or one whose transaction the coordinator has to verify (`transactional_appends`), is
+appended afterwards if this broker still leads in the same leader epoch. Nothing
 more is read from its connection until then, so that no later batch of the same producer overtakes it; and as
 a connection has one such request, those that wait are bounded by the connections.
 """
 
 import datetime
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -39,6 +41,7 @@ from sparklog.executor.verification.transaction_verifier import TransactionVerif
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.serving.requests import NO_RESPONSE, Handler, Request, Response
 from sparklog.node.serving.turns import held
+from sparklog.node.storage.log.log import Log
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -67,6 +70,7 @@ def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
         replicas.table,
         replicas.delayed,
         replicas.examiners,
+        replicas.executor,
         replicas.transaction_verifier,
         max_decompressed_bytes=services.config.message_max_decompressed_bytes,
     )
@@ -79,6 +83,7 @@ class ProduceHandler:
         table: PartitionTable,
         delayed: DelayedOperations,
         examiners: ThreadPoolExecutor,
+        disk_threads: Executor,
         verifier: TransactionVerifier,
         *,
         max_decompressed_bytes: int,
@@ -87,6 +92,7 @@ class ProduceHandler:
         self._table = table
         self._delayed = delayed
         self._examiners = examiners
+        self._disk_threads = disk_threads
         self._verifier = verifier
         self._max_decompressed_bytes = max_decompressed_bytes
         self._wall_ms = wall_ms
@@ -150,6 +156,11 @@ class ProduceHandler:
             ):
                 transactional.append(WaitingBatch(produced, replica, leader.leader_epoch, records, header))
                 return
+            if replica.log.identity_unsynced:
+                examination.unsynced.append(
+                    WaitingBatch(produced, replica, leader.leader_epoch, bytes(records), header)
+                )
+                return
             demands = replica.settings.demands(produce.wall_ms, self._max_decompressed_bytes)
             examined = examination.examined(records, header, demands)
             if examined is None:
@@ -162,6 +173,8 @@ class ProduceHandler:
             produced.refuse(error, 0 if records is None else len(records))
 
     def _answer(self, body: Any, produce: DelayedProduce, examination: "Examination | None") -> Any:
+        if examination is not None and examination.unsynced:
+            return self._append_synced(body, produce, examination)
         if examination is not None and examination.later:
             return self._append_examined(body, produce, examination)
         if produce.acks == ACKS_ALL:
@@ -213,7 +226,29 @@ class ProduceHandler:
         for (topic, partition), records in parts.items():
             self._append(produce.add(topic, partition), records, examination, batches)
             await turn()
-        for batch in await verified_batches(body.transactional_id, produce.version, batches, self._verifier):
+        verified = await verified_batches(body.transactional_id, produce.version, batches, self._verifier)
+        await self._append_in_turn(verified, produce, examination)
+        return self._answer(body, produce, examination)
+
+    async def _append_synced(
+        self, body: Any, produce: DelayedProduce, examination: "Examination"
+    ) -> Response:
+        """Append the first batches of new logs, once the topic ids of these are on the disk."""
+        batches, examination.unsynced = examination.unsynced, []
+        await self._append_in_turn(batches, produce, examination)
+        return self._answer(body, produce, examination)
+
+    async def _append_in_turn(
+        self, batches: Sequence[WaitingBatch], produce: DelayedProduce, examination: "Examination"
+    ) -> None:
+        """Append batches that had to wait, or leave them to `examination`."""
+        for syncing in [
+            self._delayed.run_in_executor(self._disk_threads, _sync_identity, batch.replica.log)
+            for batch in batches
+            if batch.replica.log.identity_unsynced
+        ]:
+            await held(syncing)
+        for batch in batches:
             produced, replica, _, records, header = batch
             try:
                 demands = replica.settings.demands(produce.wall_ms, self._max_decompressed_bytes)
@@ -225,7 +260,6 @@ class ProduceHandler:
             except (KafkaError, OSError) as error:
                 produced.refuse(error, len(records))
             await turn()
-        return self._answer(body, produce, examination)
 
     async def _looked_through(
         self, body: Any, produce: DelayedProduce
@@ -267,6 +301,11 @@ def _records_of_partitions(
     }
 
 
+def _sync_identity(log: Log) -> None:
+    with suppress(KafkaError):  # the append fails with it, and takes the replica offline if the disk failed
+        log.sync_identity()
+
+
 def _append_waiting(
     batch: WaitingBatch,
     records: bytes | memoryview,
@@ -296,11 +335,20 @@ class Examination:
     so these are looked into at once: of each request as much as takes about a millisecond.
     """
 
-    __slots__ = ("_bytes_left", "_max_decompressed_bytes", "_plain_bytes_left", "_records_left", "later")
+    __slots__ = (
+        "_bytes_left",
+        "_max_decompressed_bytes",
+        "_plain_bytes_left",
+        "_records_left",
+        "later",
+        "unsynced",
+    )
 
     def __init__(self, max_decompressed_bytes: int) -> None:
         self.later: list[tuple[WaitingBatch, Demands]] = []
         """The batches for a thread, with records of their own."""
+        self.unsynced: list[WaitingBatch] = []
+        """The first batches of logs whose topic ids are not on the disk yet."""
         self._max_decompressed_bytes = max_decompressed_bytes
         self._bytes_left = _AT_ONCE_BYTES
         self._plain_bytes_left = _PLAIN_AT_ONCE_BYTES

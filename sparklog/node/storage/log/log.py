@@ -3,14 +3,17 @@
 
 Threads: the methods that change a log (`append_as_*`, `assign_leader_epoch`, `truncate_*`, `cut_at`,
 `advance_log_start_offset`, `roll`, `delete_old_segments`, `remove_expired_producers`, `reconfigure`) are
-for one thread at a time, normally the broker's event loop; none of them fsyncs. `open`, `flush`,
-`flush_rolled`, `delete_files_due`, `close` and `rename_with_suffix` may block for long and belong off the
-loop. `flush`, `flush_rolled`, `delete_files_due`, and what reads (`read`, `offset_for_timestamp`,
+for one thread at a time, normally the broker's event loop; none of them fsyncs, except that an append does
+`sync_identity` if its caller has not. `open`, `sync_identity`, `flush`, `flush_rolled`, `delete_files_due`,
+`close` and `rename_with_suffix` may block for long and belong off the loop. `sync_identity`, `flush`,
+`flush_rolled`, `delete_files_due`, and what reads (`read`, `offset_for_timestamp`,
 `producers_at`, `aborted_transactions`) are safe beside any of the former in another thread; with
 `cached_only`, for the thread that changes the log, a read waits for no disk.
 
 Rules kept:
 - An append is in the log whole or not at all.
+- The topic id is on the disk before the first record. Otherwise a power cut could leave records of unknown
+  origin, and the next topic of that name would take them for its own (Kafka's maybeFlushMetadataFile).
 - Only records below `recovery_point` are certain to be on the disk; replication guards the rest (and `flush`,
   where that does not suffice). A truncation moves the point back even if a flush is running.
 - The owner of a log calls `flush_rolled` when it `has_rolled`, so that a start after a crash reads only the
@@ -22,6 +25,7 @@ Rules kept:
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Final, TypeVar
@@ -181,6 +185,8 @@ class Log:
         """From partition.metadata; None without that file."""
         self.is_new = is_new
         """Whether its directory and its topic id may not be on the disk yet: call `flush_rolled`."""
+        self.identity_unsynced = is_new and topic_id is not None
+        """Whether the first append has to fsync the topic id before: see `sync_identity`."""
         self._failure: KafkaError | None = None
         self._given_up = False
         self._flushing = Lock()
@@ -468,6 +474,8 @@ class Log:
         view: memoryview,
         now_ms: TimestampMs,
     ) -> None:
+        if self.identity_unsynced:
+            self.sync_identity()
         active = self.segments.active
         try:
             active.append(parts, total_bytes, headers, self.config)
@@ -937,7 +945,7 @@ class Log:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, always after the first disk failure.
         """
-        self._flush(with_active=True)
+        self._flush(partial(self._sync, with_active=True))
 
     def flush_rolled(self) -> None:
         """`flush` all but the active segment, and move the recovery point to its base offset.
@@ -945,9 +953,17 @@ class Log:
         Raises:
             KafkaError: as `flush`.
         """
-        self._flush(with_active=False)
+        self._flush(partial(self._sync, with_active=False))
 
-    def _flush(self, *, with_active: bool) -> None:
+    def sync_identity(self) -> None:
+        """fsync the topic id and the directory of a new log, as must be before its first append.
+
+        Raises:
+            KafkaError: as `flush`.
+        """
+        self._flush(self._sync_identity)
+
+    def _flush(self, sync: Callable[[], None]) -> None:
         # One at a time: the recovery point must not pass data that another thread is about to fsync.
         with self._flushing:
             if self._given_up:
@@ -955,7 +971,7 @@ class Log:
             if self._failure is not None:
                 raise self._failure
             try:
-                self._sync(with_active=with_active)
+                sync()
             except KafkaError as error:
                 if self._given_up:
                     # The directory was renamed meanwhile, or the disk has failed: the log is abandoned.
@@ -963,6 +979,15 @@ class Log:
                 if is_disk_error(error):
                     self._failure = error
                 raise
+
+    def _sync_identity(self) -> None:
+        if not self.identity_unsynced:
+            return
+        with storage_errors(f"flush the topic id of {self.directory}"):
+            sync_file(self.directory / PARTITION_METADATA)
+            sync_directory(self.directory)
+            sync_directory(self.directory.parent)
+        self.is_new = self.identity_unsynced = False
 
     def _sync(self, *, with_active: bool) -> None:
         with self.truncations.excluded() as truncations:
@@ -993,7 +1018,7 @@ class Log:
                     raise
             if self.is_new:
                 sync_directory(self.directory.parent)
-                self.is_new = False
+                self.is_new = self.identity_unsynced = False
         with self.truncations.excluded() as truncations_now:
             if truncations == truncations_now:
                 for segment in unsynced:
@@ -1113,7 +1138,7 @@ class Log:
         """
         write_topic_id(self.directory / PARTITION_METADATA, topic_id, sync=False)
         self.topic_id = topic_id
-        self.is_new = True
+        self.is_new = self.identity_unsynced = True
 
     def reconfigure(self, config: LogConfig) -> None:
         """Use another configuration from now on (index sizes: from the next segment on)."""

@@ -18,6 +18,8 @@ from tests.unit.executor.requests import batch, fetch, produce
 async def test_traffic_of_clients_and_followers_is_counted_apart(brokers: Brokers) -> None:
     """Whoever pays for a network wants to know which of the two fills it."""
     topic_id = await brokers.create_topic("t", [(0, 1)])
+    # A follower fetches the first records of a new log again once its topic id is on the disk.
+    brokers.replica(1, topic_id).log.sync_identity()
     channel = await brokers.connect(0)
     records = batch(5)
     await channel.request(produce(topic_id, records))

@@ -1,5 +1,7 @@
 """What a roll leaves to be fsynced, how far the recovery point follows, and how little a crash costs then."""
 
+import errno
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -9,6 +11,7 @@ from sparklog.node.storage.checkpoints import read_topic_id
 from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.machine.recovery_rules import PreviousStop
+from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.records.batch import read_header
 from tests.unit.sparklog.node.storage.batches import (
     START_MS,
@@ -35,6 +38,18 @@ def fill(log: Log, count: int) -> None:
         sequence = log.log_end_offset
         batch = make_batch(5, value_bytes=2000, producer_id=7, producer_epoch=0, base_sequence=sequence)
         log.append_as_leader(batch, read_header(batch), 0, START_MS)
+
+
+def append_as_leader(log: Log) -> None:
+    fill(log, 1)
+
+
+def append_as_follower(log: Log) -> None:
+    log.append_as_follower(make_batch(5), START_MS)
+
+
+def fails(path: str, _: object) -> None:
+    raise OSError(errno.EIO, "the disk fails", path)
 
 
 def bytes_read_by_recovery(directory: Path, recovery_point: int) -> int:
@@ -111,6 +126,31 @@ def test_new_log_is_made_without_a_sync_and_the_next_flush_keeps_its_identity(tm
     names = ["leader-epoch-checkpoint", "partition.metadata", "t-0", tmp_path.name]
     assert [Path(path).name for path in synced] == names
     assert not log.is_new
+    log.close(clean=False)
+
+
+def test_first_record_of_a_log_is_written_once_its_topic_id_is_on_the_disk(tmp_path: Path) -> None:
+    """A power cut left records without an owner, and the next topic of that name served them as its own."""
+    log = Log.open(tmp_path / "t-0", CONFIG, now_ms=START_MS, topic_id=TOPIC_ID)
+    written: list[int] = []
+    with calls_of("fsync", lambda *_: written.append(log.segments.active.file.path.stat().st_size)) as synced:
+        fill(log, 2)
+        fill(log, 1)
+    names = ["partition.metadata", "t-0", tmp_path.name]
+    assert ([Path(path).name for path in synced], written) == (names, [0, 0, 0])
+    log.close(clean=False)
+
+
+@pytest.mark.parametrize("appends", [append_as_leader, append_as_follower])
+def test_record_is_refused_while_its_topic_id_cannot_be_brought_to_the_disk(
+    tmp_path: Path, appends: Callable[[Log], object]
+) -> None:
+    """An append that went on without it would leave what the test before is about."""
+    log = Log.open(tmp_path / "t-0", CONFIG, now_ms=START_MS, topic_id=TOPIC_ID)
+    with calls_of("fsync", fails) as synced, pytest.raises(KafkaError, match="topic id"):
+        appends(log)
+    assert [Path(path).name for path in synced] == ["partition.metadata"]
+    assert (log.log_end_offset, log.size_bytes, log.identity_unsynced) == (0, 0, True)
     log.close(clean=False)
 
 

@@ -1,0 +1,47 @@
+"""Topic ids of followers' new logs, fsynced before the first records that a leader sends.
+
+The log's first append would do it on the event loop (`Log.sync_identity`). Nothing is fetched for the replica
+meanwhile, and the records that had come are fetched again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from sparklog.executor.partitions.replica import Replica
+from sparklog.protocol.errors import KafkaError
+
+SYNCS_AT_A_TIME: Final = 16
+"""They wait for the disk, which syncs many files at once about as fast as one."""
+
+
+class TopicIdSyncs:
+    def __init__(self, on_ended: Callable[[Replica, bool], None]) -> None:
+        """`on_ended` is called with each replica that may be fetched for again, and whether it has synced."""
+        self._on_ended = on_ended
+        self._threads = ThreadPoolExecutor(SYNCS_AT_A_TIME, "sparklog-topic-id")
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, replica: Replica) -> None:
+        task = asyncio.get_running_loop().create_task(self._sync(replica))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """Cancel; a thread that waits for the disk goes on until it has synced."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._threads.shutdown(wait=False)
+
+    async def _sync(self, replica: Replica) -> None:
+        following, succeeded = replica.follower_state, False
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._threads, replica.log.sync_identity)
+        except KafkaError as error:
+            replica.fail_if_storage(error)
+        else:
+            succeeded = True
+        if replica.follower_state is following:
+            self._on_ended(replica, succeeded)
