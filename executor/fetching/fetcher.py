@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -24,6 +25,10 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerEpoch, BrokerId
 
 logger = logging.getLogger(__name__)
+
+
+class _ClosedIdleError(Exception):
+    """The leader has closed a connection on which it owed no answer, as brokers do after a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +155,7 @@ class Fetcher:
                 await self._changed.wait()
                 continue
             try:
-                self._channel = await Channel.connect(
+                self._channel = channel = await Channel.connect(
                     *self.address,
                     f"broker-{self._broker_id}-fetcher",
                     connect_timeout_ms=self._settings.socket_timeout_ms,
@@ -160,8 +165,13 @@ class Fetcher:
                     tls=self._settings.cluster_credentials.tls,
                 )
                 self._failure = asyncio.get_running_loop().create_future()
+                channel.closed.add_done_callback(partial(self._closed, channel))
                 self._send_more()
                 raise await self._failure
+            except _ClosedIdleError:
+                # The leader is no more suspect than before, and its session goes on over the next connection.
+                self._disconnect()
+                continue
             except KafkaError as error:
                 self._failing.failed(error)
                 if error.error_code is ErrorCode.network_exception:
@@ -176,7 +186,13 @@ class Fetcher:
     @property
     def _is_serving(self) -> bool:
         """Whether there is a connection that has not failed."""
-        return self._failure is not None and not self._failure.done()
+        channel = self._channel
+        return (
+            channel is not None
+            and not channel.closed.done()
+            and self._failure is not None
+            and not self._failure.done()
+        )
 
     def _disconnect(self) -> None:
         channel, self._channel, self._failure = self._channel, None, None
@@ -207,6 +223,10 @@ class Fetcher:
         if self._failure is not None and not self._failure.done():
             self._failure.set_result(error)
 
+    def _closed(self, channel: Channel, _: asyncio.Future[None]) -> None:
+        if channel is self._channel and channel.closed_idle:
+            self._failed(_ClosedIdleError())
+
     def _send_more(self) -> None:
         """Send the next request, perhaps behind one that the leader holds, if one is due."""
         self._will_send_more = False
@@ -216,12 +236,12 @@ class Fetcher:
     def _send(self) -> None:
         channel = self._channel
         assert channel is not None, "it serves"
-        request = self._fetches.next_request(self._broker_epoch())
         timeout_ms = self._settings.limits.max_wait_ms + self._settings.socket_timeout_ms
         self._in_flight += 1
         try:
+            request = self._fetches.next_request(self._broker_epoch())
             channel.request_then(request, self._answered, self._failed, timeout_ms)
-        except KafkaError as error:
+        except Exception as error:  # the task logs it, and connects again
             self._failed(error)
 
     def _take_in(self, response: Any) -> None:

@@ -1,11 +1,18 @@
 """What followers ask of a leader that has nothing for them: requests are counted, at the leader."""
 
 import asyncio
+import contextlib
 import gc
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 from unittest.mock import patch
 
+from sparklog.executor.fetching.fetcher import Fetcher, FetcherSettings
+from sparklog.executor.fetching.leader_fetches import FetchLimits
+from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.partitions.replica import Replica
+from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.partitions.test_producer_loads import NO_BACKOFF_HELPS, cut_and_held
@@ -103,3 +110,107 @@ async def test_follower_that_stops_with_two_requests_under_way_leaves_no_error_b
     await brokers.stop(1)
     gc.collect()
     assert unseen == []
+
+
+class Relay:
+    """A port that leads to broker 0."""
+
+    def __init__(self, port: int) -> None:
+        self.accepted: list[asyncio.StreamWriter] = []
+        self.requests = 0
+        self.left = asyncio.Event()
+        """Set when a client has ended its connection."""
+        self._port = port
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted.append(writer)
+        there, back = await asyncio.open_connection("127.0.0.1", self._port)
+        await asyncio.gather(self._pass_requests_on(reader, back), _pass_on(there, writer))
+
+    async def _pass_requests_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                length = await reader.readexactly(4)
+                writer.write(length + await reader.readexactly(int.from_bytes(length, "big")))
+                self.requests += 1
+        self.left.set()
+        writer.close()
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+    writer.close()
+
+
+class Suspicions(BrokerSuspicions):
+    """Counts the connections that were reported as lost."""
+
+    lost = 0
+
+    def connection_lost(self, broker_id: int) -> None:
+        self.lost += 1
+        super().connection_lost(broker_id)
+
+
+@asynccontextmanager
+async def fetcher_over_relay(
+    brokers: Brokers, broker_epoch: Callable[[], int]
+) -> AsyncIterator[tuple[Fetcher, Relay, Suspicions]]:
+    """A fetcher of broker 1, beside those that it has."""
+    relay = Relay(brokers.brokers[0].listener.port)
+    suspicions = Suspicions(asyncio.get_running_loop())
+    limits = FetchLimits(20_000, 1, 1 << 20, 1 << 20, ExponentialBackoff(first_ms=20, max_ms=100))
+    settings = FetcherSettings(limits, 20_000, None, warn_after_ms=20_000)
+    async with await asyncio.start_server(relay.serve, "127.0.0.1", 0) as server:
+        address = server.sockets[0].getsockname()[:2]
+        fetcher = Fetcher(1, broker_epoch, 0, address, settings, suspicions)
+        fetcher.start()
+        try:
+            yield fetcher, relay, suspicions
+        finally:
+            await fetcher.stop()
+
+
+@with_brokers(count=2)
+async def test_leader_that_closes_a_connection_without_requests_is_not_suspected(brokers: Brokers) -> None:
+    """Brokers close idle connections; for half a second clients were kept from asking about its topics."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    replica = brokers.replica(1, topic_id)
+    async with fetcher_over_relay(brokers, lambda: brokers.brokers[1].broker_epoch) as (
+        fetcher,
+        relay,
+        suspicions,
+    ):
+        fetcher.add(replica)
+        await until(lambda: (relay.requests, fetcher.requests_answered) == (2, 1), "a fetch that waits")
+        fetcher.remove(replica)
+        channel = await brokers.connect(0)
+        await channel.request(produce(topic_id, batch(), acks=1))
+        await until(lambda: fetcher.requests_answered == 2, "its answer")
+        relay.accepted[0].close()
+        await relay.left.wait()
+        fetcher.add(replica)
+        await until(lambda: fetcher.requests_answered > 2, "an answer over another connection")
+        assert (len(relay.accepted), suspicions.lost) == (2, 0)
+
+
+@with_brokers(count=2)
+async def test_follower_that_cannot_make_a_request_makes_it_again(brokers: Brokers) -> None:
+    """The error went to the loop, and nothing was fetched from that leader any more."""
+    topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
+    failures: list[MemoryError] = []
+
+    def broker_epoch() -> int:
+        if failures:
+            raise failures.pop()
+        return brokers.brokers[1].broker_epoch
+
+    async with fetcher_over_relay(brokers, broker_epoch) as (fetcher, relay, _):
+        fetcher.add(brokers.replica(1, topic_id, 0))
+        await until(lambda: (relay.requests, fetcher.requests_answered) == (2, 1), "a fetch that waits")
+        failures.append(MemoryError("no room for it"))
+        fetcher.add(brokers.replica(1, topic_id, 1))
+        await until(lambda: fetcher.requests_answered == 2, "an answer for both")
+        assert (failures, len(relay.accepted)) == ([], 2)
