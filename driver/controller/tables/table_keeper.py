@@ -216,7 +216,9 @@ class TableKeeper:
             await self._store.delete(table_marker_name(identity.topic_id))
         except (StoreError, MarkerFormatError) as error:
             self._failed_to_finish = True
-            self._failure = f"the files of the deleted topic stay, and this is tried again: {error}"
+            self._failure = (
+                f"the files of the deleted topic stay, and this is tried again: {self._redaction(str(error))}"
+            )
             self._report()
             return False
         return True

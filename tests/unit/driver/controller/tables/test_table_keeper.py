@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Never
 from uuid import UUID
 
 import pytest
@@ -390,6 +390,30 @@ def test_error_is_shown_without_a_password(lake: Lake, kind: type[Exception], sh
         await until(lambda: keeper.status.problem is not None, "the keeper stands still")
         await stop(keeping)
         assert keeper.status.problem == f"{shown}cannot connect to mysql://lake:[hidden]@db/lake"
+
+    asyncio.run(play())
+
+
+class Undeletable(DirectoryStore):
+    async def delete(self, name: str) -> Never:
+        raise StoreUnavailableError("DELETE https://lake:hunter22@store/bucket: 503")
+
+
+def test_error_at_the_end_of_a_deleted_topics_table_is_shown_without_a_password(lake: Lake) -> None:
+    """It stays on the page of tables, and in the log, for as long as the store cannot be reached."""
+
+    async def play() -> None:
+        machine = lake.keeper(Retention.TOPIC).machine
+        redaction = Redaction({"uri": "https://lake:hunter22@store"})
+        store = Undeletable(lake.bucket)
+        keeper = TableKeeper(machine, store, lake.open_table, CatalogThreads(), owns_store, redaction)
+        keeper.note(TopicDeleted())
+        keeping = asyncio.create_task(keeper.run())
+        await until(lambda: keeper.status.problem is not None, "the error is shown")
+        await stop(keeping)
+        problem = keeper.status.problem or ""
+        assert "files of the deleted topic stay" in problem
+        assert problem.endswith("DELETE https://lake:[hidden]@store/bucket: 503")
 
     asyncio.run(play())
 
