@@ -218,6 +218,8 @@ class DelayedFetch:
             read_partition(replica, fetched, progress, self._services)
         except (KafkaError, OSError) as error:
             fetched.error_code = kafka_error(error).error_code
+            if self._params.broker_id is None:
+                fetched.hide_high_watermark()
         progress.add(fetched)
 
     def _settle(self, progress: FetchProgress) -> Any:

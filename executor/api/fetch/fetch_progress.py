@@ -129,6 +129,15 @@ class FetchedPartition:
         self.out_of_bytes = False
         """There are records, but the response had no room for them, or they are not in memory yet."""
 
+    def hide_high_watermark(self) -> None:
+        """Send none with an error, as Kafka does.
+
+        A consumer of librdkafka whose offset is out of a follower's range asks the leader only if the offset
+        lies above the high watermark of the answer; otherwise it resets its position, and records are skipped
+        or read twice.
+        """
+        self.high_watermark = self.last_stable_offset = _UNKNOWN
+
     @property
     def sends_elsewhere(self) -> bool:
         """Whether the reader has something to do before records can come from here."""

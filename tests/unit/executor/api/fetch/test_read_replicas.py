@@ -102,6 +102,23 @@ async def test_follower_answers_consumers_of_its_leader_epoch_alone(brokers: Bro
     assert row.error_code == ErrorCode.unknown_leader_epoch
 
 
+@with_brokers(count=2)
+async def test_error_of_a_follower_has_no_high_watermark_for_a_consumer(brokers: Brokers) -> None:
+    """librdkafka goes back to the leader only for an offset above it, and otherwise resets its position."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    leader, follower = await brokers.connect(0), await brokers.connect(1)
+    await fill(leader, topic_id, 3, acks=-1)
+    replica = brokers.replica(1, topic_id)
+    await until(lambda: replica.high_watermark == 3, "the follower knows")
+    replica.log.advance_log_start_offset(2)
+    row = await read(follower, in_rack("rack-1", topic_id, 1))
+    assert (row.error_code, row.high_watermark, row.last_stable_offset) == (
+        ErrorCode.offset_out_of_range,
+        -1,
+        -1,
+    )
+
+
 def leading(**followers: FollowerProgress) -> PartitionLeader:
     """Broker 0, with followers `b1`, `b2`, ... all in sync."""
     ids = [int(name[1:]) for name in followers]
