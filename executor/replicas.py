@@ -251,6 +251,7 @@ class Replicas:
             load_producers=self._producer_loads.start,
             log_failed=self.failures.log_failed,
             log_damaged=self.failures.log_damaged,
+            is_in_sync=self.failures.is_in_sync,
             begins_at_tiered_end=lambda: self._settings.config.follower_fetch_last_tiered_offset_enable,
             traffic=traffic,
         )

@@ -85,7 +85,9 @@ class ReplicaHost:
     """Run `replica.log.loading` in a thread; report with `Replica.producers_loaded`."""
     log_failed: Callable[["Replica", BaseException], None]
     log_damaged: Callable[["Replica"], None]
-    """Report that an in-sync replica with the records missing here must lead."""
+    """Report that this replica does not count for now, and an in-sync one must lead."""
+    is_in_sync: Callable[["Replica"], bool] = lambda replica: False
+    """Whether the metadata has the replica in the ISR."""
     begins_at_tiered_end: Callable[[], bool] = lambda: False
     """follower.fetch.last.tiered.offset.enable, which may change."""
     traffic: BrokerTraffic = field(default_factory=BrokerTraffic)
@@ -140,7 +142,7 @@ class Replica:
         """Whether a client was refused by a suspended leader: its tier is read before others'."""
         self._suspensions: set[Suspension] = set()
         self.damage: Damage | None = None
-        """Set from when a leader found its log damaged until it follows another one."""
+        """Set from when damage was found in its log until the log is repaired."""
         self.tier: PartitionTierView | None = None
         """The part of the log that lies in the object store; None without one, or before it is known."""
         self.awaits_tier = False
@@ -595,15 +597,25 @@ class Replica:
         self.stop()
 
     def found_damage(self, damage: Damage) -> None:
-        """Stop serving damaged records: let another in-sync replica lead, or refuse them."""
+        """Stop serving damaged records: let another in-sync replica lead, or refuse them.
+
+        A follower in sync leaves the ISR, to be repaired. One that is not might be on its way into the ISR
+        with what it has: it stays as it is.
+        """
         leader = self.leadership
         if leader is None:
+            if self.follower_state is not None and self._host.is_in_sync(self):
+                logger.error("%s: following no more until it is repaired: %s", self, damage.reason)
+                self._give_up(damage)
             return
         if leader.isr == {self._host.broker_id}:
             logger.error("%s: no other replica has these records, they are refused: %s", self, damage.reason)
             self.unreadable.add(damage)
             return
         logger.error("%s: leading no more, others in sync have these records: %s", self, damage.reason)
+        self._give_up(damage)
+
+    def _give_up(self, damage: Damage) -> None:
         self.damage = damage
         self.stop()
         self._host.log_damaged(self)

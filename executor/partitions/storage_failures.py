@@ -44,9 +44,14 @@ class StorageFailures:
             self.directory_failed(directory, error)
 
     def log_damaged(self, replica: Replica) -> None:
-        """Make the controller elect another leader than this one, whose log is damaged."""
+        """Have the controller take a replica with a damaged log out of the ISR, and elect another leader."""
         self._reports.damaged(replica.key)
         self._report(replica)
+
+    def is_in_sync(self, replica: Replica) -> bool:
+        """Whether the metadata has a replica of this broker in the ISR."""
+        registration = self._table.image.topics.partition(*replica.key)
+        return registration is not None and self._broker_id in registration.isr
 
     def directory_failed(self, directory: LogDirectory, error: BaseException) -> None:
         """Take a directory with a failed disk, and all its replicas, offline until the broker restarts."""

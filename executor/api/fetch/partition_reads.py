@@ -154,6 +154,11 @@ def read_partition(
         return
     except (KafkaError, OSError) as error:
         read_failed(replica, offset, error)
+        if leader is None and isinstance(error, CorruptBatchError):
+            # The leader has these records. Consumers take this error for a change of leaders and ask it.
+            raise KafkaError(
+                ErrorCode.not_leader_or_follower, f"{replica} is damaged here: {error.message}"
+            ) from error
         raise
     region = result.region
     if region is None:

@@ -1,12 +1,15 @@
 """Consumers that read from a replica near to them (KIP-392)."""
 
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from sparklog.executor.partitions.machine.leader import FollowerProgress, PartitionLeader
 from sparklog.executor.partitions.machine.preferred_read_replica import preferred_read_replica
 from sparklog.node.calling.channel import Channel
+from sparklog.node.metadata.schemas import LOST_DIRECTORY
 from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.types import TopicIdPartition
 from tests.unit.executor.api.fetch.test_fetch import fill, offsets_of
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import fetch, rows
@@ -117,6 +120,35 @@ async def test_error_of_a_follower_has_no_high_watermark_for_a_consumer(brokers:
         -1,
         -1,
     )
+
+
+@with_brokers(count=2)
+async def test_consumer_leaves_a_follower_with_damaged_records_and_the_follower_is_repaired(
+    brokers: Brokers,
+) -> None:
+    """It got CORRUPT_MESSAGE, at which clients give up, though the leader has the records."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    leader, follower = await brokers.connect(0), await brokers.connect(1)
+    await fill(leader, topic_id, 3, acks=-1)
+    replica = brokers.replica(1, topic_id)
+    await until(lambda: replica.high_watermark == 3, "the follower knows")
+    break_header(replica.log.directory, at_offset=1)
+    row = await read(follower, in_rack("rack-1", topic_id, 0, partition_max_bytes=250))
+    assert row.error_code == ErrorCode.not_leader_or_follower
+    assert brokers.brokers[1].told_directories == [(TopicIdPartition(topic_id, 0), LOST_DIRECTORY)]
+    # As the controller does then.
+    await brokers.elect(topic_id, 0, leader=0, isr=[0])
+    await until(lambda: replica.high_watermark == 3, "the follower has fetched the records again")
+    assert offsets_of(await read(follower, in_rack("rack-1", topic_id, 1))) == [1, 2]
+
+
+def break_header(log_directory: Path, *, at_offset: int) -> None:
+    """Give the batch with that offset an impossible length; all batches are of a size."""
+    (path,) = log_directory.glob("*.log")
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(12)[8:], "big") + 12
+        file.seek(at_offset * size + 8)
+        file.write(b"\x7f\xff\xff\xff")
 
 
 def leading(**followers: FollowerProgress) -> PartitionLeader:
