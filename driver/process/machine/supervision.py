@@ -18,6 +18,8 @@ The rules kept:
 - A process that reports its failure is not started again. One that ended without a report is, for as long as
   the application runs; only if none of the first `FAILURES_BEFORE_START_ALLOWED` has ever led, the start
   fails.
+- The pauses grow with each end in a row. They stay short behind processes that have led, which could serve
+  and were killed by something: until the next one leads no broker registers, and no client gets metadata.
 """
 
 from collections.abc import Mapping
@@ -29,6 +31,7 @@ from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.protocol.types import BrokerId
 
 BACKOFF: Final = ExponentialBackoff(first_ms=50, max_ms=5_000)
+BACKOFF_AFTER_LEADING: Final = ExponentialBackoff(first_ms=50, max_ms=500)
 STEADY_MS: Final = 10_000
 """The end of a process that lived this long does not belong to a series of failures."""
 FAILURES_BEFORE_START_ALLOWED: Final = 3
@@ -172,8 +175,9 @@ class Supervision:
         if not self.has_led and self._failures >= FAILURES_BEFORE_START_ALLOWED:
             self._state = _State.ENDED
             return [GiveUp(how)]
+        backoff = BACKOFF_AFTER_LEADING if self.is_serving else BACKOFF
         self._state = _State.LOST
-        self._restart_at_ms = now_ms + BACKOFF.pause_ms(self._failures - 1)
+        self._restart_at_ms = now_ms + backoff.pause_ms(self._failures - 1)
         return [RestartAt(self._restart_at_ms)]
 
     def tick(self, now_ms: int) -> list[Effect]:

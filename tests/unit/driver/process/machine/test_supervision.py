@@ -41,9 +41,19 @@ def test_process_that_ends_is_started_again_after_pauses_that_grow_until_it_is_s
     for _ in range(9):
         pauses.append(restarted(machine, now_ms))
         now_ms += pauses[-1]
-        machine.child_leads({})
     assert pauses == [50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]
     assert restarted(machine, now_ms + STEADY_MS) == 50
+
+
+def test_pauses_between_processes_that_lead_stay_short_however_often_they_are_killed() -> None:
+    """The cluster is without a controller for the pause and a start: at the eighth kill that was 5 s more."""
+    machine = leading()
+    pauses, now_ms = [], 0
+    for _ in range(9):
+        pauses.append(restarted(machine, now_ms))
+        now_ms += pauses[-1]
+        machine.child_leads({})
+    assert pauses == [50, 100, 200, 400, 500, 500, 500, 500, 500]
 
 
 def test_start_whose_processes_end_before_one_has_led_fails() -> None:
