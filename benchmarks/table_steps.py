@@ -29,6 +29,7 @@ from sparklog.driver.controller.tables.machine.events import (
     TableSnapshot,
     Ticked,
 )
+from sparklog.driver.controller.tables.machine.snapshot_refs import TableRef
 from sparklog.driver.controller.tables.machine.table_files import LiveFile, TableFile
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
 from sparklog.driver.controller.tables.table_keeper import TableKeeper
@@ -151,6 +152,9 @@ class TableInMemory:
 
     def snapshots(self) -> tuple[TableSnapshot, ...]:
         return tuple(self._snapshots)
+
+    def refs(self) -> tuple[TableRef, ...]:
+        return ()
 
     def files(self, *_: object) -> tuple[LiveFile, ...]:
         return self._files

@@ -63,6 +63,7 @@ from sparklog.driver.controller.tables.table_marker import (
 )
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.exponential_backoff import ExponentialBackoff
+from sparklog.node.loop.garbage import making_lasting_objects
 from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.remote_log.machine.manifest_encoding import ManifestFormatError
 from sparklog.node.remote_log.machine.names import table_marker_name, topic_prefixes
@@ -199,7 +200,8 @@ class TableKeeper:
         """Handle an event after the news; in any thread, one at a time."""
         while self._news:
             self.machine.note(self._news.popleft())
-        return self.machine.handle(event, monotonic_ms(), wall_clock_ms())
+        with making_lasting_objects():
+            return self.machine.handle(event, monotonic_ms(), wall_clock_ms())
 
     async def _finished(self) -> bool:
         """Let the objects of a deleted topic go, unless the table keeps them; return whether that is done."""

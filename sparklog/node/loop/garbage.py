@@ -9,13 +9,15 @@ short-lived objects are found.
 
 Short-lived objects may be many, too: requests that wait for thousands of partitions, thousands of
 connections. Those alive at a full collection are frozen with the rest, and leak if they become a cycle later.
-So once as many objects have been frozen as were known to last, everything is scanned again: by then the
-process has doubled, or holds as much garbage. Python itself scans after growth by a quarter.
+So once twice as many objects are frozen as were known to last, everything is scanned again: the process has
+doubled, or holds as much garbage. Python itself scans after growth by a quarter. A step that makes very many
+objects says that these last (`making_lasting_objects`), and no scan of everything follows it.
 
 It is for a process that runs nothing else: all other objects would be frozen too.
 """
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -49,6 +51,32 @@ def freezing_survivors() -> Iterator[None]:
         gc.unfreeze()
 
 
+@contextmanager
+def making_lasting_objects() -> Iterator[None]:
+    """Let what is frozen meanwhile be known to last, without a scan of everything for it.
+
+    For a thread that makes very many objects which are in no cycle, and go with their last reference. It must
+    wait for nothing: cycles of other threads among these objects are found only by a later scan.
+    """
+    with _making.lock:
+        _making.threads += 1
+    try:
+        yield
+    finally:
+        with _making.lock:
+            _making.threads -= 1
+
+
+class _Making:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.threads = 0
+        """So many make lasting objects now."""
+
+
+_making: Final = _Making()
+
+
 class _Freezing:
     """A callback of the collector, on the collecting thread.
 
@@ -60,21 +88,30 @@ class _Freezing:
         self._lasting_count = lasting_count
         """The objects that survived the last scan of everything."""
         self._since_count = 0
-        """The objects frozen since."""
+        """The objects frozen since, of which some may have gone."""
+        self._looks_at_everything = False
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
         if info["generation"] != _OLDEST_GENERATION:
             return
-        looks_at_everything = self._since_count >= self._lasting_count
         if phase == "start":
-            if looks_at_everything:
+            self._looks_at_everything = _making.threads == 0 and self._has_doubled()
+            if self._looks_at_everything:
                 gc.unfreeze()
             return
         left_count = len(gc.get_objects(_OLDEST_GENERATION))
-        if looks_at_everything:
+        if self._looks_at_everything:
             self._lasting_count, self._since_count = max(left_count, MUCH_OBJECTS), 0
-        elif left_count >= MUCH_OBJECTS:
-            self._since_count += left_count
-        else:
+        elif left_count < MUCH_OBJECTS:
             return
+        elif _making.threads:
+            self._lasting_count += left_count
+        else:
+            self._since_count += left_count
         gc.freeze()
+
+    def _has_doubled(self) -> bool:
+        if self._since_count < self._lasting_count:
+            return False
+        self._since_count = max(0, gc.get_freeze_count() - self._lasting_count)
+        return self._since_count >= self._lasting_count

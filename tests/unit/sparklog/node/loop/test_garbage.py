@@ -2,8 +2,10 @@
 
 import gc
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from sparklog.node.loop.garbage import MUCH_OBJECTS, freezing_survivors
+from sparklog.node.loop.garbage import MUCH_OBJECTS, freezing_survivors, making_lasting_objects
 
 
 class Node:
@@ -13,27 +15,59 @@ class Node:
         self.neighbour: Node | None = None
 
 
-def test_full_collections_look_at_what_is_new_when_very_much_is_kept() -> None:
-    """Ten thousand logs are half a million objects: looked at together they hold the loop."""
+@contextmanager
+def looks() -> Iterator[list[int]]:
+    """Note how many objects full collections look at."""
     looked_at: list[int] = []
 
     def collecting(phase: str, info: dict[str, int]) -> None:
         if phase == "start" and info["generation"] == 2:
             looked_at.append(len(gc.get_objects()))
 
+    gc.callbacks.append(collecting)
+    try:
+        yield looked_at
+    finally:
+        gc.callbacks.remove(collecting)
+
+
+def test_full_collections_look_at_what_is_new_when_very_much_is_kept() -> None:
+    """Ten thousand logs are half a million objects: looked at together they hold the loop."""
     with freezing_survivors():
         doublings = (30 * MUCH_OBJECTS // gc.get_freeze_count()).bit_length()
-        gc.callbacks.append(collecting)
-        try:
+        with looks() as looked_at:
             kept = [Node() for _ in range(30 * MUCH_OBJECTS)]
             gc.collect()
-        finally:
-            gc.callbacks.remove(collecting)
         assert gc.get_freeze_count() > 29 * MUCH_OBJECTS
     assert len(kept) == 30 * MUCH_OBJECTS
     assert len(looked_at) > 10, "each looks at a part"
     # But for those at which the process has doubled.
     assert sum(count >= 6 * MUCH_OBJECTS for count in looked_at) <= doublings + 1
+
+
+def test_collections_look_at_what_is_new_only_when_a_step_makes_objects_that_last() -> None:
+    """The files of a table are as many objects as the rest of the controller's process: it has doubled."""
+    with freezing_survivors():
+        before = gc.get_freeze_count()
+        with looks() as looked_at:
+            with making_lasting_objects():
+                kept = [Node() for _ in range(2 * before)]
+            more = [Node() for _ in range(before)]
+        assert len(kept) + len(more) == 3 * before
+    assert looked_at
+    assert max(looked_at) < before
+
+
+def test_collections_do_not_look_at_everything_when_what_was_frozen_has_gone() -> None:
+    """Tables are compared again and again; the process is not larger for it."""
+    with freezing_survivors():
+        before = gc.get_freeze_count()
+        with looks() as looked_at:
+            for _ in range(20):
+                kept = [Node() for _ in range(before // 2)]
+                del kept
+    assert looked_at
+    assert max(looked_at) < before
 
 
 def test_cycles_among_few_objects_are_found_however_old_they_are() -> None:
