@@ -83,7 +83,7 @@ class ClusterUnderTest:
 
         With those of the processes that a broker has for part of its work, the ones that have ended included.
         """
-        return sum(_cpu_s(broker) for broker in self.brokers().values())
+        return sum(cpu_s(broker) for broker in self.brokers().values())
 
     def brokers_resident_mib(self) -> float:
         """Return the brokers' resident memory."""
@@ -112,7 +112,7 @@ class ClusterUnderTest:
         admin.delete_topics([topic])[topic].result(30)
 
 
-def _cpu_s(process: psutil.Process) -> float:
+def cpu_s(process: psutil.Process) -> float:
     """Return the CPU seconds of a process and its descendants, living and waited for."""
     used_s = float(sum(process.cpu_times()[:4]))
     for child in process.children(recursive=True):

@@ -4,7 +4,7 @@ A cluster with a directory as its store has two topics, of records of 100 bytes 
 brokers' disks have only the end. A Spark session (local[2]) reads each through brokers (`remoteRead=false`)
 and from the store, and as many rows of the same columns from a source in Python that repeats one batch: that
 is the limit of such sources, since Spark takes their rows one by one. The bars are ratios of the first two
-rates, in rows a second. A bar above the limit counts as reached at `NEAR` of the limit.
+rates, in rows a second; what the limit itself would reach is printed beside them, and excuses nothing.
 """
 
 import argparse
@@ -48,8 +48,6 @@ BATCH_BYTES: Final = 256 * 1024
 PIECE_RECORDS: Final = 50_000
 DIGITS: Final = 10
 START_MS: Final = 1_700_000_000_000
-NEAR: Final = 0.8
-"""Of the limit: rates of one run differ by as much."""
 
 
 class Case(NamedTuple):
@@ -187,7 +185,8 @@ def main() -> int:
         spark.dataSource.register(RepeatedBatch)
         print(
             "| bytes | read | through brokers, rows/s | from the store, rows/s | ratio | bar |"
-            " a source that computes nothing, rows/s | ratio | brokers' CPU-s through them | from the store |"
+            " the limit: a source that computes nothing, rows/s | its ratio | brokers' CPU-s through them |"
+            " from the store |"
         )
         print("|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|")
         for value_bytes, (topic, records) in topics.items():
@@ -212,13 +211,13 @@ def main() -> int:
                         before_s = cluster.brokers_cpu_s()
                         rates[way].append(_measured(spark, given, case, records))
                         cpu_s[way] += cluster.brokers_cpu_s() - before_s
-                brokers, union, floor = map(statistics.median, rates)
+                brokers, union, limit = map(statistics.median, rates)
                 bar = case.bars[value_bytes]
-                if union < min(bar * brokers, NEAR * floor):
+                if union < bar * brokers:
                     failures.append(f"{case.name} of {value_bytes} bytes")
                 print(
                     f"| {value_bytes} | {case.name} | {brokers:,.0f} | {union:,.0f} | {union / brokers:.1f}"
-                    f" | {bar:g} | {floor:,.0f} | {floor / brokers:.1f}"
+                    f" | {bar:g} | {limit:,.0f} | {limit / brokers:.1f}"
                     f" | {cpu_s[0] / ROUNDS:.2f} | {cpu_s[1] / ROUNDS:.2f} |",
                     flush=True,
                 )
