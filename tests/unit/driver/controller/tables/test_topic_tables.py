@@ -12,17 +12,20 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from sparklog.driver.controller.tables.machine.events import Retention
+from sparklog.driver.controller.tables.store_properties import store_properties
 from sparklog.driver.controller.tables.table_marker import TableMarker, encode_marker
 from sparklog.driver.controller.tables.topic_tables import TopicTables
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.schemas import ConfigRecord, ResourceType
 from sparklog.node.remote_log.machine.names import table_marker_name
+from sparklog.node.remote_log.machine.ownership import OWNER_NAME
 from sparklog.node.remote_log.machine.periods import PERIODS_MS
 from sparklog.node.remote_log.opened_store import open_store
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from tests.builders import image
+from tests.s3_server import BUCKET, s3_server
 from tests.unit.executor.brokers import Brokers, until
 from tests.unit.executor.requests import produce, rows
 from tests.unit.executor.tiering.tiered_brokers import bucket_of, tiered_brokers
@@ -43,11 +46,15 @@ async def owns_store() -> bool:
 
 
 def tables_in(directory: Path, catalog: dict[str, str]) -> TopicTables:
-    uri = bucket_of(directory).as_uri()
+    return tables_of({"sparklog.remote.uri": bucket_of(directory).as_uri()}, catalog)
+
+
+def tables_of(store: dict[str, str], catalog: dict[str, str]) -> TopicTables:
     options = {f"sparklog.table.catalog.{name}": value for name, value in catalog.items()}
-    config = {"sparklog.remote.uri": uri, "sparklog.table.commit.interval.ms": "100", **options}
-    broker_config = BrokerConfig.from_mapping(config)
-    return TopicTables(open_store(uri, {}), broker_config, 1, owns_store, lambda *_: None)
+    config = BrokerConfig.from_mapping({"sparklog.table.commit.interval.ms": "100", **store, **options})
+    assert config.remote_uri is not None
+    opened = open_store(config.remote_uri, config.remote_options)
+    return TopicTables(opened, config, 1, owns_store, lambda *_: None)
 
 
 async def append(brokers: Brokers, topic_id: UUID, *records: tuple[int, bytes]) -> None:
@@ -112,6 +119,38 @@ def test_table_by_day_has_typed_columns_and_files_of_one_day(tmp_path: Path) -> 
             await tables.close()
 
     asyncio.run(play())
+
+
+def test_table_in_s3_is_written_with_the_credentials_of_the_tier(tmp_path: Path) -> None:
+    """Files, metadata and catalogue entries name the bucket; a reader with its own access finds all rows."""
+    uri = f"s3://{BUCKET}/{tmp_path.name}"
+    catalog = {"uri": f"sqlite:///{tmp_path}/catalogue.db", "warehouse": uri}
+
+    async def play(options: dict[str, str]) -> None:
+        config = {
+            "sparklog.remote.uri": uri,
+            **{f"sparklog.remote.option.{name}": value for name, value in options.items()},
+        }
+        store = open_store(uri, options)
+        await store.create(OWNER_NAME, b"")
+        async with tiered_brokers(tmp_path, **config) as brokers:
+            tables = tables_of(config, catalog)
+            topic_id = await brokers.create_topic("t", [(0,)], TOPIC)
+            tables.committed(brokers.image)
+            await append(brokers, topic_id, (0, b'{"id":1}'), (1, b'{"id":2}'))
+            await append(brokers, topic_id, (1, b'{"id":3}'))
+            table = await table_with(catalog | store_properties(uri, options), 3)
+            assert table.scan().to_arrow().sort_by("offset").column("id").to_pylist() == [1, 2, 3]
+            assert table.metadata_location.startswith(f"{uri}/tables/t-{topic_id}/metadata/")
+            files = [task.file.file_path for task in table.scan().plan_files()]
+            in_store = {f"{uri}/{found.name}" async for found in store.list("")}
+            assert set(files) <= in_store
+            assert any(file.startswith(f"{uri}/segments/t-{topic_id}/") for file in files)
+            await tables.close()
+        await store.close()
+
+    with s3_server() as server:
+        asyncio.run(play(server.options))
 
 
 def test_finished_table_of_a_deleted_topic_is_not_begun_again(tmp_path: Path) -> None:
