@@ -1,0 +1,1 @@
+"""The placement of replicas after brokers were added or lost: which moves, and when."""

@@ -1,0 +1,270 @@
+"""Moves of replicas that bring a cluster nearer to its goals.
+
+A search is a generator: it yields a move, or None after a look that found none, so that its caller decides
+how much work is done at a time and may go on later. The caller applies each move (`PlacedReplicas.place`)
+before it takes the next one.
+
+The goals, the stronger first; no move for one of them harms a stronger one:
+
+1. No replica is on a broker that is lost or leaves (`moves_off`), as long as there are brokers for all
+   replicas of its partition: a move replaces a replica, it never removes one.
+2. No rack holds two replicas of a partition while there are racks without one (`moves_between_racks`).
+3. Brokers hold equal numbers of replicas, and of each topic's where that is no further move
+   (`moves_to_lighter_brokers`).
+4. Brokers are the preferred leaders of equal numbers of partitions (`changes_of_preferred_leaders`). This
+   copies nothing: the order of the replicas changes.
+
+Searches end: a move of the first two lowers the number of violations, one of the last two lowers the sum of
+the squares of the brokers' numbers. `is_uneven` decides whether a search for the last two is worth a move: it
+allows more difference than they leave, so that a balanced cluster stays as it is.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from sparklog.driver.controller.machine.balancing.placed_replicas import PlacedReplicas, TopicOnBroker
+from sparklog.protocol.types import BrokerId, TopicIdPartition
+
+
+class Goal(Enum):
+    ONLINE_REPLICAS = "replicas on brokers that stay"
+    RACKS = "replicas in different racks"
+    REPLICAS = "equal numbers of replicas"
+    LEADERS = "equal numbers of leaders"
+
+
+class Move(NamedTuple):
+    partition: TopicIdPartition
+    before: tuple[BrokerId, ...]
+    after: tuple[BrokerId, ...]
+    """The replicas, the preferred leader first."""
+    goal: Goal
+
+    @property
+    def added(self) -> tuple[BrokerId, ...]:
+        """The brokers that copy the partition."""
+        return tuple(each for each in self.after if each not in self.before)
+
+
+Search: TypeAlias = Iterator[Move | None]
+
+_SMALLEST_DIFFERENCE: Final = 2
+"""Below it a move from one broker to the other makes no difference smaller."""
+_LOOKS_BEFORE_COUNTING_AGAIN: Final = 64
+_ALLOWED_DIFFERENCE: Final = 2
+_ALLOWED_SHARE: Final = 0.2
+"""The largest difference between two brokers of a balanced cluster, as a part of the mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The brokers among which replicas move, and what must not move now."""
+
+    racks: Mapping[BrokerId, str | None]
+    """The brokers that may get replicas, each with its rack."""
+    may_move: Callable[[TopicIdPartition], bool] = lambda _: True
+    is_busy: Callable[[BrokerId], bool] = lambda _: False
+    """Whether a broker copies as many partitions as it may; moves to it are found later."""
+    local_bytes: Mapping[TopicIdPartition, int] = field(default_factory=dict)
+    """The sizes of partitions' logs on the leaders' disks, where they are known: small ones move first."""
+
+    def in_turn(self, partitions: Iterable[TopicIdPartition]) -> list[TopicIdPartition]:
+        """Return partitions in the order in which they are considered."""
+        if not self.local_bytes:
+            return list(partitions)
+        return sorted(partitions, key=lambda each: self.local_bytes.get(each, 0))
+
+
+def is_uneven(numbers: Collection[int]) -> bool:
+    """Whether the brokers' numbers of replicas, or of leaders, differ by more than a balanced cluster's."""
+    if not numbers:
+        return False
+    mean = sum(numbers) / len(numbers)
+    return max(numbers) - min(numbers) > max(_ALLOWED_DIFFERENCE, _ALLOWED_SHARE * mean)
+
+
+def moves_off(placed: PlacedReplicas, surroundings: Surroundings, leaving: Collection[BrokerId]) -> Search:
+    """Search for moves that empty the brokers `leaving`, which are none of those that may get replicas."""
+    for broker_id in sorted(leaving):
+        for partition in surroundings.in_turn(placed.held.get(broker_id, ())):
+            replicas = placed.replicas.get(partition, ())
+            if broker_id not in replicas or not surroundings.may_move(partition):
+                yield None
+                continue
+            yield _replaced(placed, surroundings, partition, broker_id, Goal.ONLINE_REPLICAS)
+
+
+def moves_between_racks(placed: PlacedReplicas, surroundings: Surroundings) -> Search:
+    """Search for moves of replicas whose rack has another replica of the partition to a rack without one."""
+    racks_of = surroundings.racks
+    all_racks = set(racks_of.values())
+    for partition in list(placed.replicas):
+        replicas = placed.replicas.get(partition, ())
+        racks = [racks_of[each] for each in replicas if each in racks_of]
+        if len(set(racks)) == len(racks) or set(racks) >= all_racks or not surroundings.may_move(partition):
+            yield None
+            continue
+        crowded = {rack for rack, replicas_there in Counter(racks).items() if replicas_there > 1}
+        shared = [each for each in replicas if each in racks_of and racks_of[each] in crowded]
+        heaviest = max(shared, key=lambda each: (len(placed.held.get(each, ())), each))
+        yield _replaced(placed, surroundings, partition, heaviest, Goal.RACKS)
+
+
+def moves_to_lighter_brokers(placed: PlacedReplicas, surroundings: Surroundings) -> Search:
+    """Search for moves from brokers with many replicas to those with few, always from the heaviest."""
+
+    def weight(broker_id: BrokerId) -> int:
+        return len(placed.held.get(broker_id, ()))
+
+    def moves_from(broker_id: BrokerId) -> Search:
+        for evens_topic in (True, False):
+            lighter = _Lighter(surroundings, weight)
+            for partition in surroundings.in_turn(placed.held[broker_id]):
+                if not lighter.than(broker_id):
+                    return
+                move = None
+                if broker_id in placed.replicas.get(partition, ()) and surroundings.may_move(partition):
+                    move = _lightened(placed, surroundings, partition, broker_id, lighter, evens_topic)
+                yield move
+
+    return _from_heaviest({each: moves_from(each) for each in surroundings.racks}, weight)
+
+
+def changes_of_preferred_leaders(placed: PlacedReplicas, surroundings: Surroundings) -> Search:
+    """Search for moves that make another replica the preferred leader, from the one that leads most."""
+
+    def weight(broker_id: BrokerId) -> int:
+        return placed.led[broker_id]
+
+    def moves_from(broker_id: BrokerId) -> Search:
+        for evens_topic in (True, False):
+            for partition in list(placed.held[broker_id]):
+                replicas = placed.replicas.get(partition, ())
+                if replicas[:1] != (broker_id,) or not surroundings.may_move(partition):
+                    yield None
+                    continue
+                yield _led_by_another(placed, surroundings, partition, evens_topic)
+
+    return _from_heaviest({each: moves_from(each) for each in surroundings.racks}, weight)
+
+
+def _from_heaviest(searches: dict[BrokerId, Search], weight: Callable[[BrokerId], int]) -> Search:
+    """Take the moves of the broker that is the heaviest after each; drop those without further moves."""
+    while searches:
+        heaviest = max(searches, key=lambda each: (weight(each), -each))
+        for looks, move in enumerate(searches[heaviest]):
+            yield move
+            if move is not None or looks == _LOOKS_BEFORE_COUNTING_AGAIN:
+                break
+        else:
+            del searches[heaviest]
+
+
+class _Lighter:
+    """The brokers that may get replicas by rack, the lightest first; counted again after some looks."""
+
+    def __init__(self, surroundings: Surroundings, weight: Callable[[BrokerId], int]) -> None:
+        self._surroundings = surroundings
+        self._weight = weight
+        self._looks = 0
+        self.by_rack: dict[str | None, list[BrokerId]] = {}
+
+    def than(self, broker_id: BrokerId) -> bool:
+        """Whether there are brokers that are lighter than this one, so that a move to them helps."""
+        if self._looks % _LOOKS_BEFORE_COUNTING_AGAIN == 0:
+            self._count(self._weight(broker_id) - _SMALLEST_DIFFERENCE)
+        self._looks += 1
+        return bool(self.by_rack)
+
+    def count_again(self) -> None:
+        """Count at the next look: a move has changed the weights."""
+        self._looks = 0
+
+    def _count(self, largest: int) -> None:
+        self.by_rack = {}
+        racks, weight = self._surroundings.racks, self._weight
+        for each in sorted(racks, key=lambda each: (weight(each), each)):
+            if weight(each) <= largest and not self._surroundings.is_busy(each):
+                self.by_rack.setdefault(racks[each], []).append(each)
+
+
+def _lightened(
+    placed: PlacedReplicas,
+    surroundings: Surroundings,
+    partition: TopicIdPartition,
+    source: BrokerId,
+    lighter: _Lighter,
+    evens_topic: bool,
+) -> Move | None:
+    """Return the move of a broker's replica to the lightest broker that no stronger goal forbids."""
+    racks, replicas, topic_id = surroundings.racks, placed.replicas[partition], partition.topic_id
+    others = Counter(racks[each] for each in replicas if each != source and each in racks)
+    most = others[racks[source]]
+    of_source = placed.held_of_topic[TopicOnBroker(source, topic_id)]
+    best: tuple[int, BrokerId] | None = None
+    for rack, brokers in lighter.by_rack.items():
+        if others[rack] > most:
+            continue
+        for each in brokers:
+            of_topic = placed.held_of_topic.get(TopicOnBroker(each, topic_id), 0)
+            if each in replicas or (evens_topic and of_topic >= of_source):
+                continue
+            found = (len(placed.held.get(each, ())), each)
+            best = found if best is None else min(best, found)
+            break
+    if best is None:
+        return None
+    lighter.count_again()
+    after = tuple(best[1] if each == source else each for each in replicas)
+    return Move(partition, replicas, after, Goal.REPLICAS)
+
+
+def _led_by_another(
+    placed: PlacedReplicas, surroundings: Surroundings, partition: TopicIdPartition, evens_topic: bool
+) -> Move | None:
+    leader, *followers = replicas = placed.replicas[partition]
+    led, of_topic = placed.led, placed.led_of_topic
+
+    def is_better(each: BrokerId) -> bool:
+        if each not in surroundings.racks or led[leader] - led[each] < _SMALLEST_DIFFERENCE:
+            return False
+        of_leader, of_other = (TopicOnBroker(broker, partition.topic_id) for broker in (leader, each))
+        return not evens_topic or of_topic[of_other] < of_topic[of_leader]
+
+    better = [each for each in followers if is_better(each)]
+    if not better:
+        return None
+    best = min(better, key=lambda each: (led[each], each))
+    swapped = {leader: best, best: leader}
+    return Move(partition, replicas, tuple(swapped.get(each, each) for each in replicas), Goal.LEADERS)
+
+
+def _replaced(
+    placed: PlacedReplicas,
+    surroundings: Surroundings,
+    partition: TopicIdPartition,
+    replaced: BrokerId,
+    goal: Goal,
+) -> Move | None:
+    """Return the move of one replica to the best broker; None if there is none, or if it is busy."""
+    racks, replicas = surroundings.racks, placed.replicas[partition]
+    free = [each for each in racks if each not in replicas]
+    if not free:
+        return None
+    taken = Counter(racks[each] for each in replicas if each != replaced and each in racks)
+    best = min(
+        free,
+        key=lambda each: (
+            taken[racks[each]],
+            len(placed.held.get(each, ())),
+            placed.held_of_topic[TopicOnBroker(each, partition.topic_id)],
+            each,
+        ),
+    )
+    if surroundings.is_busy(best):
+        return None
+    after = tuple(best if each == replaced else each for each in replicas)
+    return Move(partition, replicas, after, goal)

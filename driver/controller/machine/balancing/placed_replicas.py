@@ -1,0 +1,63 @@
+"""The replicas of all partitions, indexed by broker: the state on which moves are planned.
+
+A partition's replicas are those of its target: a reassignment that is in progress counts as complete. So a
+plan does not move again what is already on its way.
+
+Rule: the cost of `place` and `remove` depends on the partition alone, not on the cluster's size.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from sparklog.protocol.types import BrokerId, TopicIdPartition
+
+
+class TopicOnBroker(NamedTuple):
+    broker_id: BrokerId
+    topic_id: UUID
+
+
+class PlacedReplicas:
+    def __init__(self, replicas: Mapping[TopicIdPartition, tuple[BrokerId, ...]] | None = None) -> None:
+        self.replicas: dict[TopicIdPartition, tuple[BrokerId, ...]] = {}
+        """Of each partition, the preferred leader first."""
+        self.held: defaultdict[BrokerId, dict[TopicIdPartition, None]] = defaultdict(dict)
+        """The partitions of which each broker has a replica."""
+        self.led: Counter[BrokerId] = Counter()
+        """The number of partitions of which each broker is the preferred leader."""
+        self.held_of_topic: Counter[TopicOnBroker] = Counter()
+        self.led_of_topic: Counter[TopicOnBroker] = Counter()
+        for partition, placed in (replicas or {}).items():
+            self.place(partition, placed)
+
+    def place(self, partition: TopicIdPartition, replicas: tuple[BrokerId, ...]) -> None:
+        """Set a partition's replicas, in place of the present ones."""
+        if self.replicas.get(partition) == replicas:
+            return
+        self.remove(partition)
+        self.replicas[partition] = replicas
+        self._count(partition, replicas, 1)
+        for broker_id in replicas:
+            self.held[broker_id][partition] = None
+
+    def remove(self, partition: TopicIdPartition) -> None:
+        """Remove a partition, if it is known."""
+        replicas = self.replicas.pop(partition, ())
+        self._count(partition, replicas, -1)
+        for broker_id in replicas:
+            del self.held[broker_id][partition]
+
+    def _count(self, partition: TopicIdPartition, replicas: tuple[BrokerId, ...], times: int) -> None:
+        for broker_id in replicas:
+            _add(self.held_of_topic, TopicOnBroker(broker_id, partition.topic_id), times)
+        if replicas:
+            self.led[replicas[0]] += times
+            _add(self.led_of_topic, TopicOnBroker(replicas[0], partition.topic_id), times)
+
+
+def _add(counts: Counter[TopicOnBroker], key: TopicOnBroker, times: int) -> None:
+    counts[key] += times
+    if not counts[key]:
+        del counts[key]
