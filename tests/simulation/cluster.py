@@ -551,5 +551,6 @@ def _config(
             "group.consumer.min.heartbeat.interval.ms": "50",
             "group.consumer.heartbeat.interval.ms": "50",
             "leader.imbalance.check.interval.seconds": str(balance_seconds),
+            "sparklog.balance.enable": "false",
         }
     )

@@ -51,13 +51,14 @@ class ClusterState:
 
     def replay(
         self, records: Sequence[MetadataRecord], last_offset: Offset, leader_epoch: LeaderEpoch
-    ) -> None:
+    ) -> MetadataDelta:
         """Apply decided records; `last_offset` is that of the last one (or of a control record, alone)."""
         before = self.image
         self.image, delta = replay_records(before, records, last_offset, leader_epoch)
         self.topic_index.changed(before, self.image, delta)
         self.unsettled.changed(before, self.image, delta, self.topic_index)
         self._raise_shutdown_offsets(before, delta)
+        return delta
 
     def _raise_shutdown_offsets(self, before: MetadataImage, delta: MetadataDelta) -> None:
         """Keep brokers in controlled shutdown until all others know the changes that took them out.

@@ -36,6 +36,7 @@ from kio.schema.update_features.v2.request import UpdateFeaturesRequest
 
 from sparklog.driver.controller.machine import fencing
 from sparklog.driver.controller.machine.activation import bootstrap_records
+from sparklog.driver.controller.machine.balancing.balancer import Balancer
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.elections import elect_leaders, name_all, settle
@@ -136,6 +137,7 @@ class Controller:
         self._recovery = UncleanRecovery()
         self._absent_leaders = AbsentLeaders(self._cluster)
         self._internal_topics = InternalTopicRepair()
+        self._balancer = Balancer(self._cluster)
 
     @property
     def topic_index(self) -> TopicIndex:
@@ -182,6 +184,8 @@ class Controller:
     def tick(self, now_ms: int) -> ControllerResult:
         """Fence the brokers whose sessions have expired, or else hold the elections that are due.
 
+        Without either, begin the next moves of replicas (`balancing`).
+
         Call it again, after `replay`, until it has no records and `is_settled`.
         """
         self._cluster.sessions.listening(now_ms)
@@ -196,6 +200,8 @@ class Controller:
         cluster.unsettled.note(self._absent_leaders.overdue(cluster, now_ms))
         if not records:
             records = settle(cluster) or self._decided_by_logs(now_ms)
+        if not records and self.is_settled:
+            records = self._balancer.step(now_ms)
         return ControllerResult(records, None)
 
     def log_questions(self, now_ms: int) -> list[LogQuestion]:
@@ -252,7 +258,9 @@ class Controller:
         self, records: Sequence[MetadataRecord], last_offset: Offset, leader_epoch: LeaderEpoch
     ) -> None:
         """Apply decided records; `last_offset` is that of the last one (or of a control record, alone)."""
-        self._cluster.replay(records, last_offset, leader_epoch)
+        before = self.image
+        delta = self._cluster.replay(records, last_offset, leader_epoch)
+        self._balancer.changed(before, self.image, delta)
 
     def _decided_by_logs(self, now_ms: int) -> list[MetadataRecord]:
         return self._recovery.elections(self._cluster, now_ms) or self._internal_topics.removals(

@@ -25,7 +25,9 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 
-_OF_ALL_BROKERS_ONLY: Final = frozenset({"unclean.leader.election.enable"})
+_OF_ALL_BROKERS_ONLY: Final = frozenset(
+    {"sparklog.balance.enable", "sparklog.replace.after.ms", "unclean.leader.election.enable"}
+)
 """Only the controller reads it."""
 _THREADS_OF_STARTS: Final = frozenset(
     {"background.threads", "num.recovery.threads.per.data.dir", "num.replica.fetchers"}
@@ -55,7 +57,9 @@ DYNAMIC_KEYS: Final = (
         "remote.log.manager.copy.max.bytes.per.second",
         "remote.log.manager.fetch.max.bytes.per.second",
         "replica.alter.log.dirs.io.max.bytes.per.second",
+        "sparklog.balance.enable",
         "sparklog.read.only",
+        "sparklog.replace.after.ms",
         "transaction.partition.verification.enable",
     }
     | _THREADS_OF_STARTS

@@ -27,9 +27,9 @@ from kio.schema.alter_partition_reassignments.v1.response import (
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState, election_of
 from sparklog.driver.controller.machine.controller_result import ControllerResult
-from sparklog.driver.controller.machine.partition_changes import change_partition
+from sparklog.driver.controller.machine.partition_changes import Election, change_partition
 from sparklog.driver.controller.machine.placement import validate_manual_assignment
-from sparklog.driver.controller.machine.reassignment import cancelled, reassigned
+from sparklog.driver.controller.machine.reassignment import Assignment, cancelled, reassigned
 from sparklog.node.metadata.image import PartitionRegistration, TopicImage
 from sparklog.node.metadata.schemas import MetadataRecord, PartitionChangeRecord
 from sparklog.node.serving.throttling import unthrottled
@@ -107,36 +107,70 @@ def _decide(
         raise KafkaError(
             ErrorCode.unknown_topic_or_partition, f"Unable to find partition {topic.name}:{number}."
         )
-    # Without members that are in the ISR only because not all could be taken out of it at once.
-    isr = tuple(member for member in partition.isr if cluster.is_in_sync(partition, member))
-    rules = cluster.isr_rules(topic.name)
-    if asked.replicas is None:
-        if not partition.is_reassigning:
-            raise KafkaError(
-                ErrorCode.no_reassignment_in_progress, "No partition reassignment is in progress."
-            )
-        assignment = cancelled(partition)
-        isr = tuple(member for member in isr if member in assignment.replicas)
-    else:
+    if asked.replicas is not None:
         _check_target(cluster, partition, asked.replicas, allow_replication_factor_change)
-        assignment = reassigned(partition, asked.replicas, cluster.default_directory)
-    placed = replace(partition, **assignment.changes(partition))
-    may_lead = cluster.may_lead(placed)
-    if asked.replicas is None and not isr:
-        in_turn = assignment.replicas if rules.unclean_election else partition.elr
+        return reassign(cluster, topic, number, partition, asked.replicas)
+    if not partition.is_reassigning:
+        raise KafkaError(ErrorCode.no_reassignment_in_progress, "No partition reassignment is in progress.")
+    return _cancel(cluster, topic, number, partition)
+
+
+def reassign(
+    cluster: ClusterState,
+    topic: TopicImage,
+    number: int,
+    partition: PartitionRegistration,
+    target: Sequence[BrokerId],
+    election: Election | None = None,
+) -> PartitionChangeRecord | None:
+    """Return the record that begins to move a partition to `target`; None if it is there.
+
+    `election` is that of its topic's rules by default.
+    """
+    assignment = reassigned(partition, target, cluster.default_directory)
+    return _changed(cluster, topic, number, partition, assignment, _in_sync(cluster, partition), election)
+
+
+def _cancel(
+    cluster: ClusterState, topic: TopicImage, number: int, partition: PartitionRegistration
+) -> PartitionChangeRecord | None:
+    assignment = cancelled(partition)
+    isr = tuple(member for member in _in_sync(cluster, partition) if member in assignment.replicas)
+    if not isr:
+        may_lead = cluster.may_lead(replace(partition, **assignment.changes(partition)))
+        unclean = cluster.isr_rules(topic.name).unclean_election
+        in_turn = assignment.replicas if unclean else partition.elr
         if not any(may_lead(each) for each in in_turn if each in assignment.replicas):
             raise KafkaError(
                 ErrorCode.invalid_replica_assignment,
                 f"Unable to revert partition assignment for {topic.name}:{number} because it would require "
                 "an unclean leader election.",
             )
+    return _changed(cluster, topic, number, partition, assignment, isr, None)
+
+
+def _in_sync(cluster: ClusterState, partition: PartitionRegistration) -> tuple[BrokerId, ...]:
+    """Return the ISR without members that could not all be taken out of it at once."""
+    return tuple(member for member in partition.isr if cluster.is_in_sync(partition, member))
+
+
+def _changed(
+    cluster: ClusterState,
+    topic: TopicImage,
+    number: int,
+    partition: PartitionRegistration,
+    assignment: Assignment,
+    isr: tuple[BrokerId, ...],
+    election: Election | None,
+) -> PartitionChangeRecord | None:
+    rules = cluster.isr_rules(topic.name)
     return change_partition(
         partition,
         topic.topic_id,
         number,
-        may_lead,
+        cluster.may_lead(replace(partition, **assignment.changes(partition))),
         rules,
-        election_of(rules),
+        election_of(rules) if election is None else election,
         isr=isr,
         lost_log=cluster.lost_logs(partition),
         assignment=assignment,

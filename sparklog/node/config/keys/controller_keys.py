@@ -15,10 +15,13 @@ from sparklog.node.config.definition import (
     ConfigError,
     at_least,
     config_key,
+    one_of,
 )
 from sparklog.node.storage.log_config import LogConfig
 
 READ_ONLY_KEY: Final = "sparklog.read.only"
+BALANCE_ENABLE_KEY: Final = "sparklog.balance.enable"
+REPLACE_AFTER_KEY: Final = "sparklog.replace.after.ms"
 METADATA_MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 """The largest batch of the metadata log, as in Kafka."""
 
@@ -85,6 +88,22 @@ class ControllerKeys:
         "Whether brokers refuse what clients write. An orderly stop of a cluster with a tier sets it for all"
         " brokers, and the next start removes it. Not a key of Kafka's.",
         name=READ_ONLY_KEY,
+    )
+    sparklog_balance_enable: str = config_key(
+        STRING,
+        "true",
+        "When the controller moves replicas by itself: after brokers were added or lost for good (true),"
+        " whenever brokers differ too much (always), or never (false). Not a key of Kafka's.",
+        one_of("true", "always", "false"),
+        name=BALANCE_ENABLE_KEY,
+    )
+    sparklog_replace_after_ms: int = config_key(
+        LONG,
+        600000,
+        "After how long the replicas of a broker that is away are placed on other brokers. Not a key of"
+        " Kafka's.",
+        at_least(0),
+        name=REPLACE_AFTER_KEY,
     )
     controlled_shutdown_enable: bool = config_key(
         BOOLEAN, True, "Whether a leaving broker hands its leaderships over first."

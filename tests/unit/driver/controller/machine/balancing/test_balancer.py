@@ -1,0 +1,352 @@
+"""Healing and balancing by the controller: brokers that come and go, and administrators who know better."""
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kio.schema.alter_partition.v3.request import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from kio.schema.alter_partition_reassignments.v1.request import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+
+from sparklog.driver.controller.machine.balancing.balancer import COPIES_PER_BROKER, LEFT_ALONE_MS
+from sparklog.node.metadata.image import PartitionRegistration
+from sparklog.node.metadata.schemas import ConfigRecord, LeaderRecoveryState, ResourceType
+from tests.unit.driver.controller.conversation import Conversation, creatable, registration
+
+REPLACE_AFTER_MS = 10_000
+RACKS = {broker_id: "abc"[broker_id % 3] for broker_id in range(9)}
+
+
+class Cluster(Conversation):
+    """Brokers that send heartbeats, and copy what they are assigned when a test lets them."""
+
+    def __init__(self, *broker_ids: int, **config: str) -> None:
+        super().__init__(**{"sparklog_replace_after_ms": str(REPLACE_AFTER_MS), **config})
+        self.alive: list[int] = []
+        self.add(*broker_ids)
+
+    def add(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            self.say(registration(broker_id, rack=RACKS[broker_id], incarnation=self.now_ms + 1))
+            self.heartbeat(broker_id)
+            self.alive.append(broker_id)
+
+    def lose(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            self.take(self.controller.broker_gone(broker_id, self.epoch(broker_id)))
+            self.alive.remove(broker_id)
+
+    def wait(self, duration_ms: int, *, copies: bool = True) -> int:
+        """Let time pass, in which replicas get into sync if `copies`; return the number of records."""
+        count = 0
+        for _ in range(duration_ms // 1_000):
+            for broker_id in self.alive:
+                self.heartbeat(broker_id)
+            count += len(self.tick(500)) + len(self.tick(500))
+            if copies:
+                count += self.copy()
+        return count
+
+    def copy(self) -> int:
+        """Let the new replicas of all partitions join the ISR; return the number of records."""
+        count = 0
+        for topic in self.image.topics.by_id.values():
+            for number, partition in topic.partitions.items():
+                isr = tuple(each for each in partition.replicas if each in self.alive)
+                if partition.leader is not None and set(isr) != set(partition.isr):
+                    count += self._propose(topic.topic_id, number, partition, isr)
+        return count
+
+    def _propose(self, topic_id: Any, number: int, partition: PartitionRegistration, isr: Any) -> int:
+        assert partition.leader is not None
+        proposal = PartitionData(
+            partition_index=number,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            leader_recovery_state=int(LeaderRecoveryState.RECOVERED),
+            new_isr_with_epochs=tuple(
+                BrokerState(broker_id=member, broker_epoch=self.epoch(member)) for member in isr
+            ),
+        )
+        request = AlterPartitionRequest(
+            broker_id=partition.leader,
+            broker_epoch=self.epoch(partition.leader),
+            topics=(TopicData(topic_id=topic_id, partitions=(proposal,)),),
+        )
+        return len(self.say(request).records)
+
+    def reassign(self, target: tuple[int, ...] | None, number: int = 0) -> None:
+        asked = ReassignablePartition(partition_index=number, replicas=target)
+        topics = (ReassignableTopic(name="t", partitions=(asked,)),)
+        self.say(AlterPartitionReassignmentsRequest(timeout=timedelta(seconds=1), topics=topics))
+
+    def configure(self, name: str, value: str) -> None:
+        record = ConfigRecord(
+            resource_type=int(ResourceType.BROKER), resource_name="", name=name, value=value
+        )
+        self.controller.replay([record], self.image.end_offset, 1)
+
+    @property
+    def partitions(self) -> list[PartitionRegistration]:
+        return [each for topic in self.image.topics.by_id.values() for each in topic.partitions.values()]
+
+    @property
+    def held(self) -> dict[int, int]:
+        """The number of replicas of each broker that has any."""
+        return dict(Counter(each for partition in self.partitions for each in partition.replicas))
+
+    @property
+    def led(self) -> dict[int, int]:
+        return dict(Counter(each.leader for each in self.partitions if each.leader is not None))
+
+    @property
+    def moving(self) -> int:
+        return sum(partition.is_reassigning for partition in self.partitions)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every partition has three replicas, all in sync, in three racks."""
+        return all(
+            len(each.isr) == 3 and len({RACKS[broker_id] for broker_id in each.replicas}) == 3
+            for each in self.partitions
+        )
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Six brokers in three racks, and thirty partitions of two topics."""
+    cluster = Cluster(0, 1, 2, 3, 4, 5)
+    cluster.create(creatable("t", 18, 3), creatable("u", 12, 3))
+    return cluster
+
+
+def test_broker_away_for_too_long_has_its_replicas_placed_in_its_rack(cluster: Cluster) -> None:
+    """Without it a second failure a week later finds partitions with one replica."""
+    cluster.lose(4)
+    cluster.wait(REPLACE_AFTER_MS - 2_000)
+    assert cluster.moving == 0
+    assert not cluster.is_whole
+    cluster.wait(30_000)
+    assert cluster.is_whole
+    assert 4 not in cluster.held
+    assert cluster.held[1] == 30
+
+
+def test_broker_back_in_time_goes_on_with_its_replicas(cluster: Cluster) -> None:
+    """A restart must not copy a terabyte."""
+    before = [partition.replicas for partition in cluster.partitions]
+    for _ in range(3):
+        cluster.lose(4)
+        cluster.wait(REPLACE_AFTER_MS - 2_000)
+        cluster.add(4)
+        cluster.wait(4_000)
+    assert [partition.replicas for partition in cluster.partitions] == before
+    assert cluster.is_whole
+
+
+def test_broker_back_too_late_gets_its_share_again(cluster: Cluster) -> None:
+    """It is there and has nothing: as if it was added."""
+    cluster.lose(4)
+    cluster.wait(60_000)
+    assert cluster.held[1] == 30
+    cluster.add(4)
+    cluster.wait(60_000)
+    assert cluster.is_whole
+    assert (cluster.held[1], cluster.held[4]) == (15, 15)
+    assert max(cluster.led.values()) - min(cluster.led.values()) <= 2
+
+
+def test_whole_rack_lost_places_replicas_in_those_that_are_left(cluster: Cluster) -> None:
+    """Three replicas in two racks are more than two; with the rack they part again."""
+    cluster.lose(1, 4)
+    cluster.wait(60_000)
+    assert {len(partition.isr) for partition in cluster.partitions} == {3}
+    assert set(cluster.held) == {0, 2, 3, 5}
+    cluster.add(1, 4)
+    cluster.wait(60_000)
+    assert cluster.is_whole
+
+
+def test_brokers_lost_that_cannot_be_spared_leave_partitions_as_they_are() -> None:
+    """Two brokers hold no three replicas: nothing is taken away, and nothing begins that cannot end."""
+    cluster = Cluster(0, 1, 2)
+    cluster.create(creatable("t", 3, 3))
+    cluster.lose(2)
+    cluster.wait(30_000)
+    assert {len(partition.replicas) for partition in cluster.partitions} == {3}
+    assert cluster.moving == 0
+    cluster.add(5)
+    cluster.wait(10_000)
+    assert cluster.is_whole
+
+
+def test_added_brokers_get_their_share_a_few_partitions_at_a_time(cluster: Cluster) -> None:
+    """All at once would take the network from clients."""
+    cluster.add(6, 7, 8)
+    cluster.wait(3_000, copies=False)
+    assert cluster.moving == 3 * COPIES_PER_BROKER
+    cluster.wait(60_000)
+    assert cluster.is_whole
+    assert set(cluster.held.values()) == {10}
+    assert max(cluster.led.values()) - min(cluster.led.values()) <= 2
+
+
+def test_balanced_cluster_moves_nothing_for_hours(cluster: Cluster) -> None:
+    """Moves that bring moves about would never let the disks rest."""
+    cluster.configure("sparklog.balance.enable", "always")
+    cluster.add(6, 7)
+    cluster.wait(60_000)
+    cluster.lose(3)
+    cluster.wait(60_000)
+    assert cluster.wait(LEFT_ALONE_MS * 2) == 0
+
+
+def test_uneven_cluster_is_balanced_only_if_that_is_wanted_always() -> None:
+    """An administrator who put partitions somewhere had a reason."""
+    cluster = Cluster(0, 1, 2, 3, 4, 5)
+    cluster.wait(2_000)
+    cluster.create(creatable("t", assignments=dict.fromkeys(range(12), (0, 1, 2))))
+    cluster.wait(120_000)
+    assert cluster.held == {0: 12, 1: 12, 2: 12}
+    cluster.configure("sparklog.balance.enable", "always")
+    cluster.wait(120_000)
+    assert set(cluster.held.values()) == {6}
+    assert cluster.is_whole
+    assert max(cluster.led.values()) - min(cluster.led.values()) <= 2
+
+
+def test_balance_that_is_off_moves_nothing(cluster: Cluster) -> None:
+    """Then an administrator, or another tool, does it."""
+    cluster.configure("sparklog.balance.enable", "false")
+    cluster.lose(4)
+    cluster.add(6)
+    cluster.wait(60_000)
+    assert cluster.moving == 0
+    assert 6 not in cluster.held
+    cluster.configure("sparklog.balance.enable", "true")
+    cluster.wait(60_000)
+    assert cluster.is_whole
+    assert 4 not in cluster.held
+
+
+def test_reassignment_of_an_administrator_is_left_alone(cluster: Cluster) -> None:
+    """Two hands at one partition move it for ever."""
+    cluster.reassign((3, 4, 5))
+    wanted = cluster.partition().replicas
+    cluster.lose(4)
+    cluster.wait(REPLACE_AFTER_MS + 5_000, copies=False)
+    assert cluster.partition().replicas == wanted
+    assert cluster.moving > 1, "other partitions of the lost broker move"
+
+
+def test_partition_that_an_administrator_has_placed_is_not_moved_for_balance() -> None:
+    """It would be moved back as soon as the reassignment is complete."""
+    cluster = Cluster(0, 1, 2, 3, 4, 5, sparklog_balance_enable="always")
+    cluster.create(creatable("t", assignments=dict.fromkeys(range(12), (3, 1, 2))))
+    for number in range(12):
+        cluster.reassign((0, 1, 2), number)
+    cluster.wait(120_000)
+    assert cluster.held == {0: 12, 1: 12, 2: 12}
+    cluster.wait(LEFT_ALONE_MS)
+    assert set(cluster.held.values()) == {6}
+
+
+def test_cancelled_move_is_not_begun_again_at_once(cluster: Cluster) -> None:
+    """The cancellation would have to be repeated every second."""
+    before = [set(partition.replicas) for partition in cluster.partitions]
+    cluster.add(6)
+    cluster.wait(3_000, copies=False)
+    moving = [n for n in range(18) if cluster.partition(n).is_reassigning]
+    assert moving
+    for number in moving:
+        cluster.reassign(None, number)
+    cluster.wait(60_000)
+    assert [set(cluster.partition(n).replicas) for n in moving] == [before[n] for n in moving]
+    assert cluster.held[6] > 0, "others are moved in their place"
+
+
+def test_move_to_a_broker_that_is_lost_goes_elsewhere(cluster: Cluster) -> None:
+    """It would never end, and keep the partition from every other move."""
+    cluster.lose(4)
+    cluster.add(7)
+    cluster.wait(REPLACE_AFTER_MS + 3_000, copies=False)
+    assert cluster.held[7] > 0
+    cluster.lose(7)
+    cluster.wait(60_000)
+    assert cluster.is_whole
+    assert set(cluster.held) == {0, 1, 2, 3, 5}
+
+
+def test_move_of_a_deleted_topic_ends(cluster: Cluster) -> None:
+    """Its place among the copies at a time would be lost."""
+    cluster.add(6)
+    cluster.wait(3_000, copies=False)
+    assert cluster.moving == COPIES_PER_BROKER
+    topics = (DeleteTopicState(name="t", topic_id=None), DeleteTopicState(name="u", topic_id=None))
+    cluster.say(DeleteTopicsRequest(topics=topics, timeout=timedelta(seconds=1)))
+    cluster.create(creatable("v", assignments=dict.fromkeys(range(12), (0, 1, 2))))
+    cluster.wait(60_000)
+    assert cluster.held[6] > 1
+
+
+def test_partition_without_a_leader_waits_for_one() -> None:
+    """There is nothing to copy from, and the lost broker's replica may be the last."""
+    cluster = Cluster(0, 1, 2, 3)
+    cluster.create(creatable("t", assignments={0: (0, 1)}))
+    cluster.lose(1)
+    cluster.lose(0)
+    cluster.wait(REPLACE_AFTER_MS + 5_000)
+    assert (cluster.partition().leader, cluster.partition().replicas) == (None, (0, 1))
+    cluster.add(0)
+    cluster.wait(5_000)
+    assert cluster.partition().leader == 0
+    assert 1 not in cluster.partition().replicas
+    assert len(cluster.partition().isr) == 2
+
+
+def test_pause_of_the_driver_is_no_absence_of_a_broker(cluster: Cluster) -> None:
+    """While the driver was suspended the broker had no controller to register with."""
+    cluster.lose(4)
+    cluster.wait(3_000)
+    cluster.now_ms += 10 * REPLACE_AFTER_MS
+    cluster.wait(2_000)
+    cluster.add(4)
+    cluster.wait(5_000)
+    assert cluster.held[4] == 15
+    assert cluster.is_whole
+
+
+def test_driver_that_takes_over_counts_the_absence_from_its_beginning(cluster: Cluster) -> None:
+    """It does not know when the broker went, and the broker may be about to find the new driver."""
+    cluster.lose(4)
+    cluster.wait(REPLACE_AFTER_MS - 2_000)
+    cluster.take_over()
+    cluster.wait(REPLACE_AFTER_MS - 2_000)
+    assert cluster.moving == 0
+    cluster.wait(30_000)
+    assert cluster.is_whole
+
+
+def test_driver_that_takes_over_gives_its_share_to_an_empty_broker(cluster: Cluster) -> None:
+    """The broker may have been added by this start of the application."""
+    cluster.add(6)
+    cluster.take_over()
+    cluster.wait(60_000)
+    assert cluster.held[6] > 5
+    assert cluster.is_whole
+
+
+def test_partitions_of_an_away_broker_are_balanced_when_it_is_back(cluster: Cluster) -> None:
+    """Balancing that ends early leaves an added broker with less than its share."""
+    cluster.lose(0)
+    cluster.add(6)
+    cluster.wait(REPLACE_AFTER_MS - 3_000)
+    cluster.add(0)
+    cluster.wait(60_000)
+    assert cluster.is_whole
+    assert [cluster.held[each] for each in (0, 3, 6)] == [10, 10, 10]
