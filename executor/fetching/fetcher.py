@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from sparklog.executor.fetching.leader_fetches import FetchLimits, LeaderFetches
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
@@ -43,6 +43,18 @@ class FetcherSettings:
     """The protocol and credentials of the connection."""
 
 
+class LogPreparation(NamedTuple):
+    """Steps that a replica's log may need before records are fetched into it; `Fetcher.go_on` ends each."""
+
+    build_from_tier: Callable[[Replica], None]
+    """Begins to build the log from the object store."""
+    sync_topic_id: Callable[[Replica], None]
+    """Begins to put the topic's id on the disk."""
+
+
+NO_PREPARATION: Final = LogPreparation(lambda replica: None, lambda replica: None)
+
+
 class Fetcher:
     """Follows one leader for some partitions.
 
@@ -60,14 +72,11 @@ class Fetcher:
         settings: FetcherSettings,
         suspicions: BrokerSuspicions,
         rest_of: Callable[[Replica, int], int | None] = lambda replica, fetched_bytes: None,
-        build_from_tier: Callable[[Replica], None] = lambda replica: None,
-        sync_topic_id: Callable[[Replica], None] = lambda replica: None,
+        preparation: LogPreparation = NO_PREPARATION,
     ) -> None:
         """Fetch from a leader at a host and port.
 
         `rest_of` returns a replica's pause after so many bytes, in ms.
-        `build_from_tier` begins to build a replica's log, `sync_topic_id` to put its topic id on the disk;
-        both end with `go_on`.
         """
         self.leader_id = leader_id
         self.address = address
@@ -76,8 +85,7 @@ class Fetcher:
         self._settings = settings
         self._suspicions = suspicions
         self._rest_of = rest_of
-        self._build_from_tier = build_from_tier
-        self._sync_topic_id = sync_topic_id
+        self._preparation = preparation
         self._fetches = LeaderFetches(broker_id, settings.limits)
         self._changed = asyncio.Event()
         """Set when a request may have become due."""
@@ -250,7 +258,7 @@ class Fetcher:
         for replica, answered, records in self._fetches.answered(response):
             if records and replica.log.identity_unsynced:
                 self._fetches.hold(replica)
-                self._sync_topic_id(replica)
+                self._preparation.sync_topic_id(replica)
                 continue
             try:
                 advice = replica.take_fetched(answered, records, wall_ms)
@@ -266,7 +274,7 @@ class Fetcher:
             elif self._lags:
                 self._lags.pop(replica, None)
             if isinstance(advice, AskLeaderOffsets):
-                self._build_from_tier(replica)
+                self._preparation.build_from_tier(replica)
             elif advice is not None:
                 logger.log(
                     logging.DEBUG if self._fetches.was_refused(replica) else logging.INFO,

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from sparklog.executor.fetching.fetcher import Fetcher, FetcherSettings
+from sparklog.executor.fetching.fetcher import Fetcher, FetcherSettings, LogPreparation
 from sparklog.executor.fetching.leader_fetches import FetchLimits
 from sparklog.executor.fetching.leader_offsets import LeaderOffsets
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
@@ -108,8 +108,7 @@ class Fetchers(RoleListener[Replica]):
                 self._settings,
                 self._suspicions,
                 self._rest_of,
-                self.tier_building.start,
-                self._topic_id_syncs.start,
+                LogPreparation(self.tier_building.start, self._topic_id_syncs.start),
             )
             self._fetchers[slot] = fetcher
             fetcher.start()

@@ -44,7 +44,7 @@ class StorageFailures:
             self.directory_failed(directory, error)
 
     def log_damaged(self, replica: Replica) -> None:
-        """Have the controller take a replica with a damaged log out of the ISR, and elect another leader."""
+        """Report a replica with a damaged log to the controller: it leaves the ISR and leads no longer."""
         self._reports.damaged(replica.key)
         self._report(replica)
 
