@@ -6,6 +6,9 @@ call without progress for `SILENCE_S` is given up. Its thread cannot be stopped,
 - `CatalogCall.proceed` raises in it, so that it begins nothing new, such as a table of a deleted topic;
 - it may still use the connections of its catalogue: the caller opens the table again, with a new catalogue;
 - `SilentCalls` bounds how many such threads there are.
+
+What computes, such as the comparison of 100,000 files, has one thread at a time (`compute`): a second one
+makes it no faster, and each keeps Python's lock from the loop for some milliseconds whenever that needs it.
 """
 
 import asyncio
@@ -14,13 +17,14 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from sparklog.driver.controller.tables.machine.silent_calls import SilentCalls
 from sparklog.driver.controller.tables.table_errors import CallGivenUpError, CatalogSilentError
 from sparklog.node.clocks import monotonic_ms
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 MOST_CALLS: Final = 4
 """At once, without those that were given up."""
@@ -61,6 +65,7 @@ class CatalogThreads:
         self._silence_s: Final = silence_s
         self._silent: Final = SilentCalls()
         self._room: Final = asyncio.Semaphore(MOST_CALLS)
+        self._computing: Final = asyncio.Lock()
         self.given_up = 0
         """So many calls; a catalogue that was opened before the last one may still be in use by it."""
 
@@ -90,6 +95,11 @@ class CatalogThreads:
             finally:
                 if not answer.done():
                     self._give_up(caller, call, answer)
+
+    async def compute(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result of a function that waits for nothing."""
+        async with self._computing:
+            return await asyncio.to_thread(function, *args, **kwargs)
 
     def _silence(self) -> CatalogSilentError:
         # One text for a call that was given up and for those that are not begun: one state, logged once.

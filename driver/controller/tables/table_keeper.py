@@ -186,7 +186,7 @@ class TableKeeper:
                 self._commits += isinstance(event, Committed)
                 self._failed_steps += isinstance(event, EffectFailed | TableRefused)
                 # Off the loop: of 100,000 files a comparison takes hundreds of milliseconds.
-                effect = await asyncio.to_thread(self._handle, event)
+                effect = await self._threads.compute(self._handle, event)
                 self._report()
             if not self._failed_to_finish:
                 self._failure, self._failures = None, 0
@@ -389,13 +389,13 @@ class TableKeeper:
         return TableRead(table.snapshots(), newest, files, self._began_again, table.refs())
 
     async def _read_manifests(self, partitions: int) -> dict[int, Manifest]:
-        room = asyncio.Semaphore(MOST_REQUESTS)
+        room, topic_id = asyncio.Semaphore(MOST_REQUESTS), self.machine.identity.topic_id
 
         async def read(partition: int) -> StoredManifest | None:
             known = self._manifests.get(partition)
             async with room:
                 try:
-                    return await read_manifest(self._store, self.machine.identity.topic_id, partition, known)
+                    return await read_manifest(self._store, topic_id, partition, known, self._threads.compute)
                 except ObjectMissingError:
                     return None
 

@@ -1,6 +1,7 @@
 """Reading the manifest of a partition from the object store."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -16,9 +17,17 @@ class StoredManifest(NamedTuple):
 
 
 async def read_manifest(
-    store: ObjectStore, topic_id: UUID, partition: int, known: StoredManifest | None = None
+    store: ObjectStore,
+    topic_id: UUID,
+    partition: int,
+    known: StoredManifest | None = None,
+    in_thread: Callable[
+        [Callable[[str, bytes], Manifest], str, bytes], Awaitable[Manifest]
+    ] = asyncio.to_thread,
 ) -> StoredManifest:
     """Return the newest manifest of a partition: `known` itself if that is the newest.
+
+    `in_thread` calls a function off the loop.
 
     Raises:
         ManifestFormatError: the object is damaged, or of an unknown format.
@@ -29,4 +38,4 @@ async def read_manifest(
     if known is not None and found.version == known.version:
         return known
     # Off the loop: one of 10,000 segments takes hundreds of milliseconds.
-    return StoredManifest(await asyncio.to_thread(decode_manifest, name, found.data), found.version)
+    return StoredManifest(await in_thread(decode_manifest, name, found.data), found.version)
