@@ -20,6 +20,7 @@ from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTI
 from sparklog.protocol.types import BrokerId, TopicIdPartition, TopicPartition
 from sparklog.user.sink.decisions_topic import DECISIONS_TOPIC
 from tests.simulation.async_client import AsyncClient
+from tests.simulation.balancing import BROKERS, REPLACE_AFTER_MS
 from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.cleaning import IN_ONE_SEED_OF as CLEANED_IN_ONE_SEED_OF
 from tests.simulation.clients import ClientProcess, Consumer, Producer
@@ -80,6 +81,8 @@ class World(Observer):
         self.network = Network(self.scheduler)
         self.network.slow_share = random.choice((0.0, 0.01, 0.05, 0.2))
         broker_count = random.choice((3, 3, 3, 4, 5))
+        if self.balances:
+            broker_count = BROKERS
         self.rack_count = min(broker_count, 3) if random.random() < 0.5 else broker_count
         self.max_drift = random.choice((0.0, 0.0001, 0.005))
         self.fetch_max_bytes = random.choice((1, 200, 2_000))
@@ -90,6 +93,7 @@ class World(Observer):
             balance_seconds=random.choice((2, 5)),
             session_timeout_ms=_SESSIONS_MS[-1 if is_rolling(seed) else seed // 32 % len(_SESSIONS_MS)],
             has_short_leases=has_members(seed) and not is_rolling(seed) and bool(seed // 32 % 2),
+            balances=self.balances,
         )
         self.snapshot_limits = SnapshotLimits(
             max_record_bytes=random.choice((5, 20, 10**9)),
@@ -158,6 +162,8 @@ class World(Observer):
                 self.consumers.append(Consumer(self.client, name, partition))
                 if random.random() < 0.3:
                     self.producers.append(Producer(self.client, name, partition, all_acks=False))
+        if self.balances:
+            self.topics["many"] = TopicPlan("many", random.randint(6, 12), random.choice((2, 3, 3)), 1, False)
 
     def _add_groups(self) -> None:
         """Have there be coordinators of groups, and clients of theirs."""
@@ -389,7 +395,9 @@ class World(Observer):
         self.tell(None, f"{broker.name} leaves{'' if failure is None else f': {failure}'}")
         self.broker_ended(broker, silently=False)
 
-    def broker_ended(self, broker: BrokerProcess, *, silently: bool) -> None:
+    def broker_ended(
+        self, broker: BrokerProcess, *, silently: bool, away_ms: tuple[int, int] = _RESTART_MS
+    ) -> None:
         """A broker's process is no more; its supervisor starts another."""
         del self.brokers[broker.broker_id]
         self.network.listening.pop(broker.host, None)
@@ -399,7 +407,7 @@ class World(Observer):
         self.starting.add(broker.broker_id)
         for log in broker.disk.logs.values():
             log.seen = None
-        delay_ms = self.scheduler.random.randint(*_RESTART_MS)
+        delay_ms = self.scheduler.random.randint(*away_ms)
         self.scheduler.after(delay_ms, self.start_broker, broker.broker_id)
 
     def damage(self, broker: BrokerProcess, lose: Callable[[], None]) -> None:
@@ -532,6 +540,7 @@ def _config(
     balance_seconds: int,
     session_timeout_ms: int,
     has_short_leases: bool,
+    balances: bool,
 ) -> BrokerConfig:
     # Shorter than the default: leases are to run out often in so short a time.
     leases = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
@@ -551,6 +560,7 @@ def _config(
             "group.consumer.min.heartbeat.interval.ms": "50",
             "group.consumer.heartbeat.interval.ms": "50",
             "leader.imbalance.check.interval.seconds": str(balance_seconds),
-            "sparklog.balance.enable": "false",
+            "sparklog.balance.enable": "always" if balances else "false",
+            "sparklog.replace.after.ms": str(REPLACE_AFTER_MS),
         }
     )

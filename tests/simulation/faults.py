@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 
 from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
+from tests.simulation.balancing import AWAY_MS
 from tests.simulation.disk import Disk
 from tests.simulation.network import Process
 from tests.simulation.topics import MIN_INSYNC_REPLICAS, UNCLEAN_ELECTION, reassignment
@@ -118,6 +119,8 @@ class Faults:
         if world.has_members:
             # Whose clock jumps ends sessions that last.
             self._kinds = [kind for kind in self._kinds if kind != self._jump_clock] or [self._kill_broker]
+        if world.balances:
+            self._kinds += 2 * [self._kill_for_long]
         world.network.clocks_stop = self._freeze_broker in self._kinds
         # A new driver needs a while before anything can happen to it, and so do transactions and groups.
         needs_time = kinds is rivals or world.transacts or world.has_members
@@ -185,6 +188,13 @@ class Faults:
     def _kill_broker(self) -> None:
         if (broker := self._some_broker()) is not None:
             self._kill([broker])
+
+    def _kill_for_long(self) -> None:
+        """A broker's machine is replaced late, or too late."""
+        broker = self._some_broker()
+        if broker is not None and len(self._world.brokers) > len(self._world.disks) // 2:
+            self._world.tell(None, f"{broker.name} is away for long")
+            self._world.broker_ended(broker, silently=False, away_ms=AWAY_MS)
 
     def _kill_later(self) -> None:
         """What a broker says before it is killed comes late."""

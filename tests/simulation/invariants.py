@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 from tests.simulation.invariant import Invariant, ends_reassignment
 from tests.simulation.metadata_invariants import (
+    BalanceKeepsReplicas,
     CommittedMetadataStays,
     ControllerHasCommitted,
     InactiveBrokersHaveLeft,
@@ -418,6 +419,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     MetadataMajority,
     CommittedMetadataStays,
     InactiveBrokersHaveLeft,
+    BalanceKeepsReplicas,
     *COORDINATION_INVARIANTS,
     *MEMBER_INVARIANTS,
     *TRANSACTION_INVARIANTS,

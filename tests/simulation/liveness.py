@@ -6,6 +6,7 @@ from sparklog.node.metadata.image import PartitionRegistration
 from sparklog.node.metadata.partition_for import coordinator_partition
 from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.protocol.types import TopicIdPartition
+from tests.simulation.balancing import unbalanced
 from tests.simulation.clients import Consumer, Producer
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def unsettled(world: "World") -> tuple[str, TopicIdPartition | None] | None:
         problem = members.unsettled()
         if problem is not None and not _has_no_coordinator(world, members.group_id):
             return problem, None if stamp is None else stamp[0]
-    return _unsettled_transactions(world)
+    return _unsettled_transactions(world) or (unbalanced(world) if world.balances_alone else None)
 
 
 def _has_no_coordinator(world: "World", group_id: str) -> bool:

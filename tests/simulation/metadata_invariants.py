@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.driver.controller.quorum.machine.candidate import BecomeLeader
 from sparklog.executor.metadata.machine.quorum_voter import QuorumAnswer, VoteRequest
-from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.image import MetadataImage, PartitionRegistration
 from sparklog.node.metadata_log.machine.voter_set import VoterKey, VoterSet
 from sparklog.protocol.types import LeaderEpoch, Offset, TopicIdPartition
 
@@ -144,3 +144,18 @@ class InactiveBrokersHaveLeft(Invariant):
                         f"of the ISR {partition.isr} with leader {partition.leader} {sorted(away)} are away",
                         TopicIdPartition(topic.topic_id, number),
                     )
+
+
+class BalanceKeepsReplicas(Invariant):
+    """No move of the controller's own takes a replica away without another in its place.
+
+    Where no administrator asks for another number of replicas.
+    """
+
+    def partition_decided(
+        self, key: TopicIdPartition, before: PartitionRegistration | None, after: PartitionRegistration
+    ) -> None:
+        if before is None or not self.world.balances_alone:
+            return
+        if len(after.target_replicas) != len(before.target_replicas):
+            self.fail(f"the replicas {before.target_replicas} become {after.target_replicas}", key)

@@ -27,6 +27,7 @@ from sparklog.protocol.types import (
     TopicPartition,
 )
 from tests.simulation.active_controller import ActiveController
+from tests.simulation.balancing import balances, balances_alone
 from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.committed_table import CommittedTable
 from tests.simulation.controller_process import ControllerProcess
@@ -98,6 +99,7 @@ class Observer:
 
     def __init__(self, scheduler: Scheduler, seed: int, on_story: Callable[[str], None] | None) -> None:
         self.scheduler = scheduler
+        self.balances, self.balances_alone = balances(seed), balances_alone(seed)
         self.disks: dict[BrokerId, Disk] = {}
         self.brokers: dict[BrokerId, BrokerProcess] = {}
         """Those that are alive."""

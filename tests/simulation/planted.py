@@ -28,6 +28,7 @@ from sparklog.node.storage.machine.recovery_rules import SoundPrefix
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import BrokerId
 from tests.simulation.disk import Disk
+from tests.simulation.planted_balancing import BALANCING_BUGS
 from tests.simulation.planted_bug import PlantedBug, Replacement
 from tests.simulation.planted_cleaning import CLEANING_BUGS
 from tests.simulation.planted_coordinators import COORDINATOR_BUGS
@@ -447,6 +448,7 @@ PLANTED = {
         _sequence_unchecked,
     ),
     **REASSIGNMENT_BUGS,
+    **BALANCING_BUGS,
     **CLEANING_BUGS,
     **COORDINATOR_BUGS,
     **MEMBER_BUGS,

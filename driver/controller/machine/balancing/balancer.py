@@ -6,8 +6,8 @@ The rules:
   replicas are placed on other brokers (`moves_off`). A broker that comes back keeps the replicas that it
   still has. A driver counts the time from its own beginning, without pauses in which it did not run itself.
 - Balancing begins when a broker is lost, and when one is unfenced that has less than half of its share of the
-  replicas; with `sparklog.balance.enable=always` whenever brokers differ too much (`is_uneven`). It ends when
-  a whole search finds no move; then preferred leaders are elected.
+  replicas; with `sparklog.balance.enable=always` also at intervals, if brokers differ too much (`is_uneven`).
+  It ends when a whole search finds no move; then preferred leaders are elected.
 - Only the moves of this machine are changed by it. A reassignment of others stays as it is, and its partition
   is not moved for balance for `LEFT_ALONE_MS`, unless it had to leave a broker that gets no replicas. A
   partition whose move was cancelled or replaced by others is not moved at all for that long.
@@ -59,7 +59,6 @@ _MOVES_PER_STEP: Final = 20
 _READ_PER_STEP: Final = 1_000
 """Partitions that a controller that has just begun reads in a step, before it plans anything."""
 _CHECK_INTERVAL_MS: Final = 1_000
-_ALWAYS_INTERVAL_MS: Final = 60_000
 _EXPIRY_INTERVAL_MS: Final = 60_000
 _SMALL_SHARE: Final = 0.5
 
@@ -80,7 +79,8 @@ class Balancer:
         """Until when a partition is not moved for balance."""
         self._last_step_ms: int | None = None
         self._checked_ms: int | None = None
-        self._expired_ms = self._always_ms = 0
+        self._expired_ms = 0
+        self._always_ms: int | None = None
         self._away_since_ms: dict[BrokerId, int] = {}
         self._lost: frozenset[BrokerId] = frozenset()
         self._active: dict[BrokerId, str | None] = {}
@@ -216,9 +216,11 @@ class Balancer:
             return
         self._find_lost(config.sparklog_replace_after_ms, now_ms)
         self._find_newcomers(active, len(known - self._lost))
-        if config.sparklog_balance_enable == "always" and now_ms - self._always_ms >= _ALWAYS_INTERVAL_MS:
-            self._always_ms = now_ms
-            self._is_balancing = True
+        if config.sparklog_balance_enable == "always":
+            interval_ms = config.leader_imbalance_check_interval_seconds * 1_000
+            if self._always_ms is None or now_ms - self._always_ms >= interval_ms:
+                self._always_ms = now_ms
+                self._is_balancing = True
         if active != self._active:
             self._active, self._search, self._has_changed = active, None, True
 

@@ -1,0 +1,68 @@
+"""Bugs of healing and balancing that the simulator must find; see `planted`."""
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from sparklog.driver.controller.machine.balancing import balancer, moves
+from sparklog.driver.controller.machine.balancing.balancer import Balancer
+from sparklog.driver.controller.machine.balancing.moves import Move, Search
+from sparklog.protocol.types import BrokerId, TopicIdPartition
+from tests.simulation.balancing import BALANCING_SEEDS
+from tests.simulation.planted_bug import PlantedBug, Replacement
+
+
+def _lost_replica_dropped() -> Sequence[Replacement]:
+    moves_off = balancer.moves_off
+
+    def drop(placed: Any, surroundings: Any, leaving: Collection[BrokerId]) -> Search:
+        for move in moves_off(placed, surroundings, leaving):
+            after = () if move is None else tuple(each for each in move.after if each in move.before)
+            yield move._replace(after=after) if move is not None and after else move
+
+    return [Replacement(balancer, "moves_off", drop)]
+
+
+def _moved_there_and_back() -> Sequence[Replacement]:
+    return [Replacement(moves, "_SMALLEST_DIFFERENCE", 1)]
+
+
+def _copies_not_counted_down() -> Sequence[Replacement]:
+    def forget(self: Balancer, key: TopicIdPartition) -> None:
+        self._moves.pop(key, None)
+
+    return [Replacement(Balancer, "_move_ended", forget)]
+
+
+def _racks_not_parted() -> Sequence[Replacement]:
+    def replaced(placed: Any, surroundings: Any, partition: Any, old: BrokerId, goal: Any) -> Move | None:
+        replicas = placed.replicas[partition]
+        free = [each for each in surroundings.racks if each not in replicas]
+        if not free or goal is moves.Goal.RACKS:
+            return None
+        after = tuple(max(free) if each == old else each for each in replicas)
+        return Move(partition, replicas, after, goal)
+
+    return [Replacement(moves, "_replaced", replaced)]
+
+
+BALANCING_BUGS: Final = {
+    "lost-replica-dropped": PlantedBug(
+        "a lost broker's replica is taken away, and none is placed elsewhere",
+        _lost_replica_dropped,
+        BALANCING_SEEDS[:100],
+    ),
+    "moved-there-and-back": PlantedBug(
+        "a replica is moved for a difference that the move only turns around",
+        _moved_there_and_back,
+        BALANCING_SEEDS[:100],
+    ),
+    "copies-not-counted-down": PlantedBug(
+        "a broker that has copied five partitions counts as busy for ever",
+        _copies_not_counted_down,
+        BALANCING_SEEDS[:100],
+    ),
+    "racks-not-parted": PlantedBug(
+        "a lost broker's replica is placed without a look at racks", _racks_not_parted, BALANCING_SEEDS[:100]
+    ),
+}
+"""By name."""
