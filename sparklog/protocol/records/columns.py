@@ -157,11 +157,7 @@ def binary_column(data: Bytes, positions: Int64s, lengths: Int64s) -> pa.Array:
     if lengths.max() < 0:
         return pa.nulls(count, pa.binary())
     if shortest > _INLINE_BYTES:
-        views = np.zeros((count, 4), dtype=np.int32)  # length, prefix (cast does not look), buffer, position
-        views[:, 0] = lengths
-        views[:, 3] = positions
-        buffers = [None, pa.py_buffer(views), pa.py_buffer(data)]
-        return pa.Array.from_buffers(pa.binary_view(), count, buffers).cast(pa.binary())
+        return _views(data, positions, lengths).cast(pa.binary())
     bounds = np.empty(2 * count, dtype=np.int32)
     bounds[::2] = positions
     np.add(positions, np.maximum(lengths, 0), out=bounds[1::2], casting="same_kind")
@@ -174,6 +170,26 @@ def binary_column(data: Bytes, positions: Int64s, lengths: Int64s) -> pa.Array:
     wanted_and_between = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
     every_second = np.arange(0, 2 * count, 2, dtype=np.int32)
     return wanted_and_between.take(column_of(every_second, pa.int32()))
+
+
+def value_view_column(records: LocatedRecords) -> pa.Array:
+    """Return the column `value` as views; values that are all long lie in the batches' own bytes."""
+    positions, lengths = records.fields.value_positions, records.fields.value_lengths
+    if len(lengths) and lengths.min() > _INLINE_BYTES:
+        return _views(records.data, positions, lengths)
+    return binary_column(records.data, positions, lengths).cast(pa.binary_view())
+
+
+def _views(data: Bytes, positions: Int64s, lengths: Int64s) -> pa.Array:
+    """Return views of data[position : position + length], each longer than a view itself could contain.
+
+    They have no prefixes, by which Arrow compares values, but does not write or convert them.
+    """
+    views = np.zeros((len(positions), 4), dtype=np.int32)  # length, prefix, buffer, position
+    views[:, 0] = lengths
+    views[:, 3] = positions
+    buffers = [None, pa.py_buffer(views), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary_view(), len(positions), buffers)
 
 
 _BUILDERS: Final[Mapping[str, Callable[[LocatedRecords, TopicPartition], pa.Array]]] = {

@@ -28,6 +28,7 @@ from sparklog.protocol.records.columns import (
     LocatedRecords,
     build_column,
     saturated_timestamp_column,
+    value_view_column,
 )
 from sparklog.protocol.records.fields import locate_fields, record_starts
 from sparklog.protocol.records.varint_columns import Int64s
@@ -92,6 +93,7 @@ def decode_batches(
     end_offset: Offset | None = None,
     check_crcs: bool = True,
     saturate_timestamps: bool = False,
+    view_values: bool = False,
     max_rows: int = DEFAULT_ROWS,
     max_bytes: int = DEFAULT_BYTES,
     decompressed_limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT_BYTES,
@@ -102,7 +104,8 @@ def decode_batches(
     skipped. A RecordBatch has at most `max_rows` rows, and about `max_bytes` bytes unless one batch has more,
     decompressed; one batch must not exceed `decompressed_limit_bytes`. Headers are null if a record has none,
     as in Spark. Without columns the RecordBatches only count. With `saturate_timestamps`, those that a column
-    cannot hold are at the ends of its range.
+    cannot hold are at the ends of its range. With `view_values` the column `value` is of views: long values
+    are not copied, and the RecordBatch keeps the bytes of their batches.
 
     Raises:
         ValueError: a column is not in COLUMN_TYPES.
@@ -122,6 +125,7 @@ def decode_batches(
         end_offset,
         max_rows,
         saturate_timestamps,
+        view_values,
     )
     group: list[OpenedBatch] = []
     rows = size_bytes = 0
@@ -155,8 +159,11 @@ class _Request(NamedTuple):
     end_offset: Offset | None
     max_rows: int
     saturate_timestamps: bool
+    view_values: bool
 
     def column(self, name: str, records: LocatedRecords) -> pa.Array:
+        if name == "value" and self.view_values:
+            return value_view_column(records)
         if name == "timestamp" and self.saturate_timestamps:
             return saturated_timestamp_column(records)
         return build_column(name, records, self.topic_partition)
@@ -227,9 +234,7 @@ def _decode_at_once(group: Sequence[OpenedBatch], request: _Request) -> pa.Recor
         nothing = pa.StructArray.from_buffers(pa.struct([]), len(records.offsets), [None])
         return pa.RecordBatch.from_struct_array(nothing)
     arrays = [request.column(name, records) for name in request.columns]
-    return pa.RecordBatch.from_arrays(
-        arrays, schema=pa.schema([(name, COLUMN_TYPES[name]) for name in request.columns])
-    )
+    return pa.RecordBatch.from_arrays(arrays, names=request.columns)
 
 
 def locate_records(group: Sequence[OpenedBatch]) -> LocatedRecords:

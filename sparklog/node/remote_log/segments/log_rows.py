@@ -74,6 +74,7 @@ def _decoded(
                 start_offset=start,
                 end_offset=end,
                 saturate_timestamps=True,
+                view_values=True,
                 max_rows=max_rows,
             ):
                 yield visible, rows

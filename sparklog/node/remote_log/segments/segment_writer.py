@@ -23,7 +23,7 @@ from sparklog.node.remote_log.segments.segment_format import (
     segment_schema,
 )
 from sparklog.node.remote_log.segments.typed_columns import TypedColumns
-from sparklog.protocol.records.numpy_arrays import int64s_of, numbers_of
+from sparklog.protocol.records.numpy_arrays import int64s_of, nulls_of, numbers_of
 from sparklog.protocol.records.varint_columns import Int64s
 from sparklog.protocol.types import Offset, TimestampMs
 
@@ -33,6 +33,9 @@ _RECORD_OVERHEAD_BYTES: Final = 10
 """Of a record besides key, value and headers: lengths, deltas, attributes; a byte more or less."""
 _HEADER_OVERHEAD_BYTES: Final = 2
 _ZSTD_LEVEL: Final = 1
+_VALUE: Final = SCHEMA.get_field_index("value")
+_VIEWED: Final = SCHEMA.set(_VALUE, SCHEMA.field("value").with_type(pa.binary_view()))
+"""The columns as they are written: a long value is copied from its batch to its page, and not on the way."""
 
 
 class WrittenSegment(NamedTuple):
@@ -89,7 +92,7 @@ class SegmentWriter:
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
         self._typed: Final = typed
-        self._schema: Final = segment_schema(typed)
+        self._schema: Final = pa.schema([*_VIEWED, *list(segment_schema(typed))[len(_VIEWED) :]])
         self._written = WrittenSegment(0, 0, 0, None, None, -1, -1, 0)
         self._is_finished = False
         self._sink: Final = _ChecksummedFile(file)
@@ -146,7 +149,7 @@ class SegmentWriter:
         """
         if batch.num_rows == 0:
             return
-        rows = batch.select(SCHEMA.names).cast(SCHEMA)
+        rows = batch.select(_VIEWED.names).cast(_VIEWED)
         sizes = np.cumsum(_row_bytes(rows))
         self._account(rows, int(sizes[-1]))
         start = written_bytes = 0
@@ -193,9 +196,9 @@ class SegmentWriter:
     def _write_row_group(self) -> None:
         if not self._pending:
             return
-        table = pa.Table.from_batches(self._pending, SCHEMA)
+        table = pa.Table.from_batches(self._pending, _VIEWED)
         if self._typed is not None:
-            parsed = self._typed.parse(table.column("value").combine_chunks())
+            parsed = self._typed.parse(table.column("value").cast(pa.binary()).combine_chunks())
             table = pa.Table.from_arrays([*table.columns, *parsed.columns], schema=self._schema)
             unparsed_count = self._written.unparsed_count + parsed.failed_count
             self._written = self._written._replace(unparsed_count=unparsed_count)
@@ -221,7 +224,12 @@ def _row_bytes(rows: pa.RecordBatch) -> Int64s:
 
 
 def _lengths(column: pa.Array) -> Int64s:
-    return int64s_of(pc.binary_length(column))
+    if column.type != pa.binary_view():
+        return int64s_of(pc.binary_length(column))
+    views = np.frombuffer(column.buffers()[1], dtype=np.int32).reshape(-1, 4)
+    lengths: Int64s = views[column.offset : column.offset + len(column), 0].astype(np.int64)
+    lengths[nulls_of(column)] = 0
+    return lengths
 
 
 class _ChecksummedFile:

@@ -150,6 +150,25 @@ def test_append_time_is_every_records_timestamp() -> None:
     ]
 
 
+def test_views_of_long_values_lie_in_the_bytes_of_their_batches() -> None:
+    """A copy of each value would cost as much as all else that decoding does."""
+    records = [SimpleRecord(None, b"%d" % row * 100, (), 1_000) for row in range(10)]
+    buffer = build_batch(records)
+    (rows,) = decode_batches(buffer, columns=["value"], topic="t", partition=2, view_values=True)
+    assert rows.column("value").to_pylist() == [record.value for record in records]
+    begins = pa.py_buffer(buffer).address
+    assert begins <= rows.column("value").buffers()[2].address < begins + len(buffer)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_values_are_the_same_as_views(codec: Codec) -> None:
+    """Short, empty and null ones are not beside long ones in the batches' bytes."""
+    (rows,) = decode_batches(JAVA_BATCHES[codec], columns=["value"], topic="t", partition=2, view_values=True)
+    rows.validate(full=True)
+    assert rows.column("value").type == pa.binary_view()
+    assert rows.column("value").to_pylist() == [record.value for record in JAVA_RECORDS]
+
+
 def test_partial_last_batch_is_ignored() -> None:
     """Fetch responses end anywhere."""
     first, second = numbered(0, 2), numbered(2, 2)
