@@ -20,6 +20,7 @@ from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.driver.running_cluster import RunningCluster, Shape
 from sparklog.driver.spark import open_network, preflight
 from sparklog.driver.spark.calls import is_stopped
+from sparklog.driver.spark.dynamic_allocation import check_dynamic_allocation, held_executors
 from sparklog.driver.spark.interpreter import use_drivers_interpreter
 from sparklog.driver.spark.remote_store import check_remote_store
 from sparklog.driver.spark.slots import broker_slots, is_local_mode
@@ -120,16 +121,20 @@ def _made(context: SparkContext, shape: Shape) -> SparkCluster:
     # First, so that its interpreter imports the controller's modules while Spark is checked.
     controller = ControllerProcess.launch()
     try:
-        return _made_with(controller, context, shape)
+        with contextlib.ExitStack() as held:
+            return _made_with(controller, context, shape, held)
     except BaseException:
         controller.stop()
         raise
 
 
-def _made_with(controller: ControllerProcess, context: SparkContext, shape: Shape) -> SparkCluster:
+def _made_with(
+    controller: ControllerProcess, context: SparkContext, shape: Shape, held: contextlib.ExitStack
+) -> SparkCluster:
+    """Return a cluster that can be started once all that is `held` for it is released."""
     broker_config, brokers_per_rack = shape.config, shape.brokers_per_rack
     broker_count = shape.racks * brokers_per_rack
-    preflight.check_dynamic_allocation(context)
+    check_dynamic_allocation(context, broker_count)
     open_network.check_listeners(broker_config)
     open_network.check_spark_authenticates(context, broker_config)
     open_network.check_barrier_tasks(context, broker_config)
@@ -144,7 +149,12 @@ def _made_with(controller: ControllerProcess, context: SparkContext, shape: Shap
         temporary_directory = Path(tempfile.gettempdir()) / f"sparklog-{new_cluster_id}"
         directories = [temporary_directory]
     slots = broker_slots(context)
-    preflight.check_slots(slots, broker_count, broker_config.sparklog_start_timeout_ms / 1_000)
+    start_timeout_s = broker_config.sparklog_start_timeout_ms / 1_000
+    if slots.allocated:
+        job_group = f"sparklog-{new_cluster_id}-executors"
+        held.enter_context(held_executors(slots, job_group, broker_count, start_timeout_s))
+    else:
+        preflight.check_slots(slots, broker_count, start_timeout_s)
     preflight.check_addresses(context, broker_config, broker_count)
     brokers = [
         (rack * brokers_per_rack + number, f"rack-{rack}")
@@ -193,13 +203,15 @@ def _made_with(controller: ControllerProcess, context: SparkContext, shape: Shap
             )
             for node_id, rack_name in brokers
         ]
+        # Spark starts the tasks of a barrier job together, and those of any other job as executors come.
+        brokers_per_job = 1 if slots.allocated else brokers_per_rack
         cluster = SparkCluster(
             new_cluster_id,
             controller,
             slots,
             [
-                assignments[first : first + brokers_per_rack]
-                for first in range(0, len(brokers), brokers_per_rack)
+                assignments[first : first + brokers_per_job]
+                for first in range(0, len(brokers), brokers_per_job)
             ],
             [controller_directory] + ([temporary_directory] if temporary_directory is not None else []),
             broker_config,

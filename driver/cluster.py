@@ -13,6 +13,7 @@ import logging
 import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import thread as pools
 from pathlib import Path
@@ -25,6 +26,7 @@ from sparklog.driver.spark.broker_jobs import BrokerJobs
 from sparklog.driver.spark.context_guard import ContextGuard
 from sparklog.driver.spark.decommission import DecommissionWatch
 from sparklog.driver.spark.directory_search import find_directories
+from sparklog.driver.spark.dynamic_allocation import FirstLoss
 from sparklog.driver.spark.interpreter import wrong_interpreter
 from sparklog.driver.spark.placement import Placement
 from sparklog.driver.spark.rack import Rack
@@ -134,22 +136,28 @@ class SparkCluster:
         self._jobs = jobs
         self._job_group = f"sparklog-{name}"
         self._context = slots.spark_context
-        brokers = {each[0].rack: [assignment.node_id for assignment in each] for each in racks}
-        job_groups = {rack: f"{self._job_group}-{rack}" for rack in brokers}
-        self._placement = Placement(slots, brokers, job_groups)
+        names = job_names(racks)
+        job_groups = {name: f"{self._job_group}-{name}" for name in names}
+        self._placement = Placement(
+            slots,
+            {name: [each.node_id for each in job] for name, job in zip(names, racks, strict=True)},
+            job_groups,
+            {each.node_id: each.rack for job in racks for each in job},
+        )
+        self._first_loss = FirstLoss(slots.spark_context) if slots.allocated else None
         self._context_guard = ContextGuard(slots.spark_context, jobs, self.stop)
         self._racks = [
             Rack(
                 slots,
                 assignments,
+                name=name,
                 placement=self._placement,
                 jobs=jobs,
-                job_group=job_groups[assignments[0].rack],
                 on_failed=self._rack_failed,
                 on_refused=self._broker_refused,
                 on_ended=self._rack_ended,
             )
-            for assignments in racks
+            for name, assignments in zip(names, racks, strict=True)
         ]
         self._racks_running = len(self._racks)
         self._decommissions = DecommissionWatch(slots.spark_context, self._racks, self._rack_decommissioned)
@@ -197,6 +205,10 @@ class SparkCluster:
         try:
             self._context_guard.install()
             self._find_homes()
+            if self._first_loss is not None:
+                self._first_loss.start()
+                for rack in self._racks:
+                    self._first_loss.watch(rack.job_group)
             for rack in self._racks:
                 rack.start()
             self._decommissions.start()
@@ -237,6 +249,8 @@ class SparkCluster:
             self._metrics.stop()
             self._copy_all()
             self._end_racks()
+            if self._first_loss is not None:
+                self._first_loss.stop()
             self._controller.stop()
             for directory in self._temporary_directories:
                 _wait_for_brokers(directory)
@@ -385,6 +399,15 @@ class SparkCluster:
             )
             # Not on this thread: stop() joins it.
             threading.Thread(target=self.stop, name="sparklog stop").start()
+
+
+def job_names(jobs: Sequence[Sequence[BrokerAssignment]]) -> list[str]:
+    """Return a name for each job: that of its rack, with its first broker if the rack has several jobs."""
+    jobs_of_rack = Counter(job[0].rack for job in jobs)
+    return [
+        job[0].rack if jobs_of_rack[job[0].rack] == 1 else f"{job[0].rack}-broker-{job[0].node_id}"
+        for job in jobs
+    ]
 
 
 def _wait_for_brokers(directory: Path) -> None:

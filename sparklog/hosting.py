@@ -7,6 +7,7 @@ driver gives a broker's task a `BrokerAssignment`; the task returns a `BrokerEnd
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -33,7 +34,7 @@ class TooFewTaskSlotsError(StartError):
 
 
 class DynamicAllocationError(StartError):
-    """Spark may remove executors under dynamic allocation, and refuses barrier stages."""
+    """A setting of dynamic allocation keeps brokers from running, or would run them twice."""
 
 
 class NoWritableDirectoryError(StartError):
@@ -85,6 +86,8 @@ class BrokerEnd:
     node_id: BrokerId
     refusal: str | None
     """The reason why no other attempt can succeed; None if the whole cluster shuts down."""
+    is_retry: bool = False
+    """Whether Spark itself had started a lost task again, which ended before it was a broker."""
 
 
 class Cluster(Protocol):
@@ -134,7 +137,7 @@ def start(
             that only serves: Spark SQL, which takes seconds to load, is then not loaded.
         racks: Failure domains, each one Spark barrier job. Replicas of a partition go to different racks, and
             racks to different hosts if executors run on several.
-        brokers_per_rack: Brokers that start and fail together.
+        brokers_per_rack: Brokers that start and fail together; under dynamic allocation each is a job.
         log_directories: Directories for logs, on the machines of the brokers; each broker has a
             `broker-<id>` of its own in each. None means temporary logs, which are removed when the cluster
             stops. Named directories are kept, and a later start over them continues the cluster in them; it
@@ -173,6 +176,12 @@ def run_broker(
     assignments contain secrets. Needs the process's main thread, which receives signals.
     """
     return map(_side("executor"), assignments[partition : partition + 1])
+
+
+def hold_executor(_: Iterable[object]) -> Iterator[object]:
+    """Keep the executor of this task until the job is cancelled, so that Spark starts others beside it."""
+    threading.Event().wait()
+    return iter(())
 
 
 def _side(name: str) -> Any:

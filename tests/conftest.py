@@ -40,6 +40,7 @@ GROUP_OF: Final = {
         )
     },
     Path("chaos"): APPLICATIONS,
+    Path("spark/test_dynamic_allocation.py"): APPLICATIONS,
     Path("spark/test_interrupts.py"): APPLICATIONS,
     Path("spark/test_other_hosts.py"): APPLICATIONS,
     Path("spark/test_serve_status.py"): APPLICATIONS,

@@ -100,18 +100,22 @@ class _Search:
         context = self._slots.spark_context
         try:
             forget_local_properties(context)
-            hosts = set(hosts_with_executors(context._jsc.sc()))
+            hosts = self._hosts()
             while len(hosts) > 1 and not self._stopping.is_set():
                 self.unasked = hosts - self.found.keys()
                 if not self.unasked:
                     return
                 self._ask(sorted(self.unasked))
-                hosts = set(hosts_with_executors(context._jsc.sc()))
+                hosts = self._hosts()
             if not self._stopping.is_set():
                 self.unasked = set()
         except (Py4JError, OSError) as error:
             if not self._stopping.is_set():
                 self.failure = error
+
+    def _hosts(self) -> set[str]:
+        java_context = self._slots.spark_context._jsc.sc()
+        return set(hosts_with_executors(java_context, self._slots.executor_profile))
 
     def stop(self) -> None:
         """Stop searching; cancels the jobs."""

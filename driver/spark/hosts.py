@@ -7,6 +7,7 @@ does not resolve here belongs to another machine.
 import ipaddress
 import socket
 import time
+from collections import Counter
 from typing import Any, Final
 
 from pyspark import SparkContext
@@ -30,13 +31,21 @@ def executor_hosts(spark_context: SparkContext, executor_count: int) -> set[str]
         time.sleep(0.05)
 
 
-def hosts_with_executors(java_context: Any) -> dict[str, int]:
-    """Return the number of executors of Spark's scheduler by host name.
+def hosts_with_executors(java_context: Any, profile: int | None = None) -> dict[str, int]:
+    """Return the number of executors of Spark's scheduler by host name, with a `profile` of those alone.
 
     Raises:
         Py4JError: the application is ending.
     """
     scheduler = java_context.taskScheduler()
+    if profile is not None:
+        listed = java_context.statusStore().executorList(True).iterator()
+        of_profile: Counter[str] = Counter()
+        while listed.hasNext():
+            executor = listed.next()
+            if executor.resourceProfileId() == profile and scheduler.isExecutorAlive(executor.id()):
+                of_profile[str(executor.hostPort()).rpartition(":")[0]] += 1
+        return dict(of_profile)
     hosts = {str(executor.host()) for executor in java_context.statusTracker().getExecutorInfos()}
     executors = {host: scheduler.getExecutorsAliveOnHost(host) for host in hosts}
     return {host: int(alive.get().size()) for host, alive in executors.items() if alive.isDefined()}

@@ -10,7 +10,7 @@ from pyspark import SparkContext
 
 from sparklog.driver.spark.hosts import is_loopback
 from sparklog.driver.spark.private_sockets import private_sockets_remedy
-from sparklog.driver.spark.slots import is_local_mode
+from sparklog.driver.spark.slots import is_allocated_dynamically, is_local_mode
 from sparklog.hosting import OpenNetworkError
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.listener_overrides import ListenerKey
@@ -88,6 +88,8 @@ def check_barrier_tasks(spark_context: SparkContext, config: BrokerConfig) -> No
         OpenNetworkError: A listener is reachable from other hosts, and barrier tasks have ports.
     """
     if config.sparklog_trusted_network or is_local_mode(spark_context):
+        return
+    if is_allocated_dynamically(spark_context):  # then brokers are no barrier tasks
         return
     remedy = private_sockets_remedy(spark_context)
     if remedy is None:

@@ -8,6 +8,10 @@ host should cost one replica of a partition.
 These are preferences, since a copy of a log costs less than a missing broker. A home without an executor is
 waited for, but not long; then a slot is taken that is no other rack's home. If an executor at home has no
 slot Spark waits for `spark.locality.wait`.
+
+Under dynamic allocation there is an executor for each broker and none to spare, and Spark starts another one
+only for a task that waits. So slots are not counted, and a home without an executor stays the preference: on
+YARN Spark asks for an executor there.
 """
 
 import threading
@@ -33,16 +37,27 @@ class Placement:
     """The homes of one cluster's brokers, and the slots of its racks. For any thread."""
 
     def __init__(
-        self, slots: BrokerSlots, racks: Mapping[str, Sequence[BrokerId]], job_groups: Mapping[str, str]
+        self,
+        slots: BrokerSlots,
+        jobs: Mapping[str, Sequence[BrokerId]],
+        job_groups: Mapping[str, str],
+        racks: Mapping[BrokerId, str] | None = None,
     ) -> None:
-        """`racks` has each rack's brokers, in the order of its job's tasks, `job_groups` the job's group."""
+        """Place the brokers of jobs, which are racks or parts of one.
+
+        Args:
+            slots: The slots for brokers.
+            jobs: The brokers of each job, in the order of its tasks.
+            job_groups: Spark's group of each job.
+            racks: The rack of each broker; without it each job is a rack.
+        """
         # Kept, since PySpark forgets it when the context is stopped, which may happen during a check.
         self._context: Any = slots.spark_context._jsc.sc()
         self._slots = slots
         self._taken = 0
         """Of the slots for brokers: Spark only reports their total, taken or not."""
-        self._brokers = {rack: tuple(node_ids) for rack, node_ids in racks.items()}
-        self._racks = {node_id: rack for rack, node_ids in racks.items() for node_id in node_ids}
+        self._brokers = {job: tuple(node_ids) for job, node_ids in jobs.items()}
+        self._racks = racks or {node_id: job for job, node_ids in jobs.items() for node_id in node_ids}
         self._job_groups = dict(job_groups)
         self._homes: dict[BrokerId, frozenset[str]] = {}
         self._waiting = set(self._brokers)
@@ -50,6 +65,10 @@ class Placement:
         self._leaving: set[str] = set()
         """The racks whose hosts Spark takes away."""
         self._lock = threading.Lock()
+
+    def job_group(self, job: str) -> str:
+        """Return Spark's group of a job."""
+        return self._job_groups[job]
 
     def set_homes(self, homes: Mapping[BrokerId, Collection[str]]) -> None:
         """Set the homes of brokers, by Spark's names of hosts."""
@@ -81,6 +100,11 @@ class Placement:
             return not hosts.keys().isdisjoint(self._homes.get(node_id, ()))
 
         brokers = self._brokers[rack]
+        if self._slots.allocated:
+            with self._lock:
+                self._taken += len(brokers)
+                self._waiting.discard(rack)
+            return True
         # One look for both: a second one could count an executor whose host the first one missed.
         hosts = hosts_with_executors(self._context)
         capacity = self._slots.capacity_of(sum(hosts.values()))
@@ -120,15 +144,22 @@ class Placement:
         Raises:
             Py4JError: the application is ending.
         """
-        hosts = hosts_with_executors(self._context)
+        hosts = hosts_with_executors(self._context, self._slots.executor_profile)
         places: dict[BrokerId, Collection[str]] = {}
         if len(hosts) > 1:
             for other in self._brokers.keys() - {rack}:
                 for task in running_tasks(self._context, self._job_groups[other]):
                     places[self._brokers[other][task.number]] = (task.host,)
         with self._lock:
-            places = {**self._homes, **places}
-        return [preferred_hosts(node_id, self._racks, places, hosts) for node_id in self._brokers[rack]]
+            homes = dict(self._homes)
+        chosen = []
+        for node_id in self._brokers[rack]:
+            home = homes.get(node_id, frozenset())
+            if self._slots.allocated and home and hosts.keys().isdisjoint(home):
+                chosen.append(sorted(home))
+            else:
+                chosen.append(preferred_hosts(node_id, self._racks, {**homes, **places}, hosts))
+        return chosen
 
     def _forget_homes(self, rack: str) -> None:
         for node_id in self._brokers[rack]:

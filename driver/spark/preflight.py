@@ -19,7 +19,6 @@ from sparklog.driver.spark.hosts import executor_hosts, is_loopback, is_this_mac
 from sparklog.driver.spark.open_network import warn_of_readable_spark
 from sparklog.driver.spark.slots import BrokerSlots, is_local_mode
 from sparklog.hosting import (
-    DynamicAllocationError,
     LoopbackAddressError,
     NoWritableDirectoryError,
     StartError,
@@ -77,20 +76,6 @@ def check_counts(racks: int, brokers_per_rack: int) -> None:
     for name, count in (("racks", racks), ("brokers_per_rack", brokers_per_rack)):
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise StartError(f"{name} must be a whole number of at least 1, not {count!r}")
-
-
-def check_dynamic_allocation(spark_context: SparkContext) -> None:
-    """Check that Spark does not remove executors.
-
-    Raises:
-        DynamicAllocationError: Dynamic allocation is on.
-    """
-    if spark_context.getConf().get("spark.dynamicAllocation.enabled", "false").lower() == "true":
-        raise DynamicAllocationError(
-            "spark.dynamicAllocation.enabled is true: brokers are long-running barrier tasks, which Spark "
-            "does not run under dynamic allocation; set spark.dynamicAllocation.enabled=false and "
-            "spark.executor.instances to at least the number of brokers"
-        )
 
 
 def check_directories(directories: Sequence[Path], *, temporary: bool = False) -> None:

@@ -1,5 +1,8 @@
 """A rack: one Spark job with one barrier stage, whose tasks are brokers, and the thread that supervises it.
 
+Under dynamic allocation a job has one broker and no barrier (`dynamic_allocation.py`), and a rack of several
+brokers has several of them.
+
 A barrier job that loses a task fails as a whole and at once, and Spark does not retry it. So each rack is a
 fault domain: its supervisor resubmits the job, with back-off, for as long as the cluster runs, and other
 racks are not affected. A task without an exception ended with the whole cluster, or with a refusal that a
@@ -19,11 +22,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from pyspark import InheritableThread
 
 from sparklog.driver.spark.broker_jobs import BrokerJobs, forget_local_properties
+from sparklog.driver.spark.broker_tasks import running_tasks
 from sparklog.driver.spark.calls import JVM_GONE, answered, is_stopped
 from sparklog.driver.spark.placement import Placement, tasks_on
 from sparklog.driver.spark.slots import BrokerSlots, waiting_job
@@ -56,14 +60,14 @@ class Rack:
         slots: BrokerSlots,
         assignments: Sequence[BrokerAssignment],
         *,
+        name: str,
         placement: Placement,
         jobs: BrokerJobs,
-        job_group: str,
         on_failed: Callable[["Rack", str], None],
         on_refused: Callable[[str], None],
         on_ended: Callable[[], None],
     ) -> None:
-        self.name = assignments[0].rack
+        self.name = name
         self.assignments = tuple(assignments)
         self.attempt = 0
         """The number of the job's attempts; it is submitted when there are slots for it."""
@@ -79,7 +83,7 @@ class Rack:
         self._on_ended = on_ended
         self._stopping = threading.Event()
         self._cancelled = threading.Event()
-        self.job_group = job_group
+        self.job_group = placement.job_group(name)
         self._thread = InheritableThread(target=self._supervise, name=f"sparklog {self.name}", daemon=True)
 
     @property
@@ -87,9 +91,17 @@ class Rack:
         """The state of its job, for an error message."""
         if self._waits_for is not None:
             return f"its job waits for {self._waits_for}"
+        if self.attempt and self._waits_for_allocation():
+            return "its job waits for an executor, which Spark's dynamic allocation has not started"
         if self.last_failure is not None:
             return f"attempt {self.attempt} of its job, after: {self.last_failure}"
         return "its job has been submitted" if self.attempt else "its job has not been submitted"
+
+    def _waits_for_allocation(self) -> bool:
+        context: Any = self._slots.spark_context._jsc
+        with contextlib.suppress(*JVM_GONE):
+            return self._slots.allocated and not running_tasks(context.sc(), self.job_group)
+        return False
 
     def start(self) -> None:
         """Submit the job from a thread of its own."""
@@ -144,6 +156,8 @@ class Rack:
                 if refusals or self._is_over():
                     return
                 cause = "its brokers shut down as if the cluster ended"
+                if any(end.is_retry for end in ends):
+                    cause = "its task was lost, and started again by Spark"
             logger.warning("%s failed, attempt %d: %s", self.name, self.attempt, cause)
             self.last_failure = cause
             self.failures = failures_in_a_row(self.failures, time.monotonic() - submitted_s)
@@ -198,7 +212,9 @@ class Rack:
             description += f" (attempt {self.attempt})"
         context.setJobGroup(self.job_group, description, interruptOnCancel=True)
         tasks = tasks_on(self._slots, self._placement.preferred(self.name))
-        brokers_run = tasks.barrier().mapPartitionsWithIndex(partial(run_broker, self.assignments))
+        run = partial(run_broker, self.assignments)
+        # Spark refuses barrier stages under dynamic allocation; `FirstLoss` fails the job as one fails.
+        brokers_run = (tasks if self._slots.allocated else tasks.barrier()).mapPartitionsWithIndex(run)
         # As RDD.collect() does, but with our name: Spark's would be this line of this file.
         context._jsc.setCallSite(f"{CALL_SITE} {self._brokers} ({self.name})")
         with self._jobs.running(brokers_run._jrdd.collectAsync) as future:

@@ -5,21 +5,32 @@ One broker to an executor, so that the loss of one executor is the loss of one b
 resource, if the application defines one (`spark.executor.resource.broker.amount=1`), which leaves the other
 slots to ordinary tasks, or else all of the executor's cores. In local mode there are no executors and no
 profiles: each task is a Python process of its own, and takes one slot.
+
+Under dynamic allocation Spark runs a profile's tasks on executors of that profile alone, and starts them for
+it: brokers have executors of their own, whose size is the profile's (`spark.sparklog.executor.cores`,
+`memory` and `memoryOverhead`), and the `broker` resource is not needed.
 """
 
 import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyspark import SparkContext
-from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResourceRequests
+from pyspark.resource import (
+    ExecutorResourceRequests,
+    ResourceProfile,
+    ResourceProfileBuilder,
+    TaskResourceRequests,
+)
 
 from sparklog.driver.spark.broker_jobs import BrokerJobs
 from sparklog.hosting import TooFewTaskSlotsError
 
 BROKER_RESOURCE = "broker"
+_OWN_EXECUTOR: Final = "spark.sparklog.executor"
+"""The beginning of the properties of brokers' executors under dynamic allocation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +40,16 @@ class BrokerSlots:
     """`None` in local mode, where every task takes one slot."""
     cores_per_broker: int
     takes_resource: bool
+    allocated: bool = False
+    """Whether brokers have executors of their own, which dynamic allocation starts for tasks that wait."""
+
+    @property
+    def executor_profile(self) -> int | None:
+        """The id of the profile of the executors that brokers may run on; None for any executor."""
+        if not self.allocated:
+            return None
+        assert self.profile is not None, "dynamic allocation has executors"
+        return int(self.profile.id)
 
     def broker_capacity(self) -> int:
         """Return how many brokers could run at once on the registered executors."""
@@ -99,6 +120,8 @@ def broker_slots(spark_context: SparkContext) -> BrokerSlots:
     """
     if is_local_mode(spark_context):
         return BrokerSlots(spark_context, profile=None, cores_per_broker=1, takes_resource=False)
+    if is_allocated_dynamically(spark_context):
+        return _own_executors(spark_context)
     requests = TaskResourceRequests()
     takes_resource = (
         spark_context.getConf().get(f"spark.executor.resource.{BROKER_RESOURCE}.amount") is not None
@@ -110,10 +133,36 @@ def broker_slots(spark_context: SparkContext) -> BrokerSlots:
         cores = _executor_cores(spark_context)
         requests.cpus(cores)
     profile = ResourceProfileBuilder().require(requests).build
+    _register(spark_context, profile)
+    return BrokerSlots(spark_context, profile, cores_per_broker=cores, takes_resource=takes_resource)
+
+
+def is_allocated_dynamically(spark_context: SparkContext) -> bool:
+    """Return whether Spark's dynamic allocation is on; local mode ignores the property."""
+    is_set = spark_context.getConf().get("spark.dynamicAllocation.enabled", "false").lower() == "true"
+    return is_set and not is_local_mode(spark_context)
+
+
+def executor_memory(spark_context: SparkContext) -> str:
+    """Return the heap of a broker's own executor, in which no data of brokers or users lies."""
+    return spark_context.getConf().get(f"{_OWN_EXECUTOR}.memory") or "512m"
+
+
+def _own_executors(spark_context: SparkContext) -> BrokerSlots:
+    settings = spark_context.getConf()
+    cores = int(settings.get(f"{_OWN_EXECUTOR}.cores") or 1)
+    overhead = settings.get(f"{_OWN_EXECUTOR}.memoryOverhead") or "512m"
+    size = ExecutorResourceRequests().cores(cores).memory(executor_memory(spark_context))
+    requests = TaskResourceRequests().cpus(cores)
+    profile = ResourceProfileBuilder().require(size.memoryOverhead(overhead)).require(requests).build
+    _register(spark_context, profile)
+    return BrokerSlots(spark_context, profile, cores, takes_resource=False, allocated=True)
+
+
+def _register(spark_context: SparkContext, profile: ResourceProfile) -> None:
     # An RDD would register it; the capacity is requested before there is one.
     java_context: Any = spark_context._jsc.sc()
     java_context.resourceProfileManager().addResourceProfile(profile._java_resource_profile)
-    return BrokerSlots(spark_context, profile, cores_per_broker=cores, takes_resource=takes_resource)
 
 
 @contextlib.contextmanager

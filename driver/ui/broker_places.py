@@ -35,7 +35,7 @@ class BrokerPlaces:
                 places.append(
                     BrokerPlace(
                         node_id=assignment.node_id,
-                        rack=rack.name,
+                        rack=assignment.rack,
                         attempt=rack.attempt,
                         task=tasks[number] if known else None,
                     )

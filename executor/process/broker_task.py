@@ -1,4 +1,8 @@
-"""The barrier task that runs a broker: a Python worker of an executor, as long as the cluster runs.
+"""The task that runs a broker: a Python worker of an executor, as long as the cluster runs.
+
+It is a task of a barrier stage, or an ordinary one under Spark's dynamic allocation. Spark starts a lost
+ordinary task again; such an attempt ends at once, since the driver counts a rack's attempts and chooses its
+host.
 
 Spark ends such a worker in several ways, and all but SIGKILL leave time to hand over leaderships: SIGHUP
 comes from its daemon when the executor exits, SIGTERM from an operator. If the daemon itself dies, the worker
@@ -14,12 +18,13 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyspark import BarrierTaskContext
+from pyspark import BarrierTaskContext, TaskContext
 
 from sparklog.executor.broker import Broker
 from sparklog.executor.control.machine.broker_lifecycle import BrokerState, RegistrationRefusedError
@@ -58,6 +63,9 @@ def run(assignment: BrokerAssignment) -> BrokerEnd:
         BrokerLeftError: The broker was stopped by a signal, or lost its executor.
         Exception: Any error of `Broker.run` that a retry may mend.
     """
+    task = TaskContext.get()
+    if task is not None and task.attemptNumber() > 0:
+        return BrokerEnd(assignment.node_id, refusal=None, is_retry=True)
     line_format = f"%(asctime)s %(levelname)s broker {assignment.node_id} %(name)s: %(message)s"
     with written_aside(sys.stderr, assignment.log_level, line_format):
         try:
@@ -76,10 +84,13 @@ def run(assignment: BrokerAssignment) -> BrokerEnd:
 
 async def _serve(assignment: BrokerAssignment) -> None:
     config = BrokerConfig.from_mapping(assignment.configuration)
-    task = BarrierTaskContext.get()
-    if not config.sparklog_trusted_network:
-        _warn_of_strangers(getattr(task, "_conn_info", None))  # since PySpark 4.1
-    address = task.getTaskInfos()[task.partitionId()].address
+    task = TaskContext.get()
+    if isinstance(task, BarrierTaskContext):
+        if not config.sparklog_trusted_network:
+            _warn_of_strangers(getattr(task, "_conn_info", None))  # since PySpark 4.1
+        address = task.getTaskInfos()[task.partitionId()].address
+    else:
+        address = address_towards(assignment.controller_host, assignment.controller_port)
     broker = Broker(
         node_id=assignment.node_id,
         rack=assignment.rack,
@@ -103,6 +114,22 @@ async def _serve(assignment: BrokerAssignment) -> None:
     if not broker.life.cluster_ended:
         reason = broker.life.stop_reason or "the controller stopped it"
         raise BrokerLeftError(f"broker {broker.node_id} shut down alone: {reason}")
+
+
+def address_towards(host: str, port: int) -> str:
+    """Return the address from which this host connects to another one; nothing is sent.
+
+    Only a barrier task has the executor's address as Spark's driver sees it, which is the same one unless
+    addresses are translated on the way.
+
+    Raises:
+        OSError: The host has no address, or no route leads there.
+    """
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(address)
+        own_host = str(probe.getsockname()[0])
+    return f"[{own_host}]:0" if family is socket.AF_INET6 else f"{own_host}:0"
 
 
 def _warn_of_strangers(barrier_socket: str | int | None) -> None:

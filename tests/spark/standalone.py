@@ -41,11 +41,18 @@ def spark_environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def standalone_cluster(directory: Path, hosts: Sequence[str], disk: Path | None = None) -> Iterator[str]:
+def standalone_cluster(
+    directory: Path,
+    hosts: Sequence[str],
+    disk: Path | None = None,
+    *,
+    worker_size: tuple[int, str] = (2, "1g"),
+) -> Iterator[str]:
     """Start a Master and a Worker on each of `hosts`; yields the Master's address.
 
     With a `disk` each Worker and its executors see a directory of their own there, `directory / "disk-<n>"`,
-    as machines do that each have a disk at the same path. That needs the right to mount.
+    as machines do that each have a disk at the same path. That needs the right to mount. `worker_size` is the
+    number of cores and the memory that a Worker has for executors.
     """
     environment = {
         **spark_environment(),
@@ -92,7 +99,8 @@ def standalone_cluster(directory: Path, hosts: Sequence[str], disk: Path | None 
                 launch(
                     f"worker-{number}",
                     *(*seeing_its_disk, spark_class, "org.apache.spark.deploy.worker.Worker"),
-                    *("--host", host, "--webui-port", "0", "--cores", "2", "--memory", "1g"),
+                    *("--host", host, "--webui-port", "0"),
+                    *("--cores", str(worker_size[0]), "--memory", worker_size[1]),
                     *("--work-dir", str(directory / f"work-{number}"), address),
                 )
             )

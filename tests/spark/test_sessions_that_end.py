@@ -1,4 +1,4 @@
-"""What a session must not have, and a session that ends before its cluster is stopped."""
+"""A session that ends before its cluster is stopped."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -6,19 +6,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 import sparklog
-from sparklog.hosting import DynamicAllocationError
 from tests.cluster import wait_for
 from tests.spark.sessions import spark_session
 from tests.spark.test_application import listening_processes, temporary_directory
-
-
-def test_start_under_dynamic_allocation_is_refused_with_the_property_to_set() -> None:
-    """Spark refuses barrier stages there, but only after the job is submitted."""
-    with (
-        spark_session("local[6]", spark_dynamicAllocation_enabled="true") as spark,
-        pytest.raises(DynamicAllocationError, match=r"spark\.dynamicAllocation\.enabled=false"),
-    ):
-        sparklog.start(spark)
 
 
 def test_session_stopped_while_its_cluster_starts_does_not_wait_for_brokers(
@@ -27,7 +17,8 @@ def test_session_stopped_while_its_cluster_starts_does_not_wait_for_brokers(
     """Without a controller nobody tells them to leave; what has not served yet has nothing to flush."""
     monkeypatch.setattr("sparklog.driver.cluster.LEAVE_TIMEOUT_S", 3_600.0)
     with ThreadPoolExecutor(1) as starter:
-        with spark_session("local[6]", spark_dynamicAllocation_enabled="false") as spark:
+        # Spark ignores it in local mode, and runs barrier stages all the same.
+        with spark_session("local[6]", spark_dynamicAllocation_enabled="true") as spark:
             starting = starter.submit(sparklog.start, spark, racks=1)
             tracker = spark.sparkContext.statusTracker()
             wait_for(tracker.getActiveJobsIds, "the broker's job runs")

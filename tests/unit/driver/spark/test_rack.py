@@ -62,9 +62,9 @@ def test_rack_that_waits_for_an_executor_ends_with_the_application() -> None:
     rack = Rack(
         slots,
         [assignment],
+        name=assignment.rack,
         placement=Placement(slots, {assignment.rack: [0]}, {assignment.rack: "test"}),
         jobs=BrokerJobs(context),
-        job_group="test",
         on_failed=lambda rack, cause: None,
         on_refused=lambda refusal: None,
         on_ended=lambda: ends.append(None),

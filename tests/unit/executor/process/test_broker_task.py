@@ -6,10 +6,17 @@ import os
 from pathlib import Path
 
 import pytest
+from pyspark import TaskContext
 
 from sparklog.executor.broker import Broker
-from sparklog.executor.process.broker_task import host_name, remove_temporary, run, run_when_unlocked
-from sparklog.hosting import BrokerAssignment
+from sparklog.executor.process.broker_task import (
+    address_towards,
+    host_name,
+    remove_temporary,
+    run,
+    run_when_unlocked,
+)
+from sparklog.hosting import BrokerAssignment, BrokerEnd
 from sparklog.node.config import BrokerConfig
 from sparklog.node.storage import DirectoryLockedError, LogDirectory
 from tests.application_secret import SECRET
@@ -66,6 +73,38 @@ def test_task_waits_until_the_one_before_it_lets_its_directory_go(
     asyncio.run(scenario())
 
 
+def assignment_in(directory: Path) -> BrokerAssignment:
+    """Return the assignment of a broker whose temporary directory lies in this one."""
+    return BrokerAssignment(
+        node_id=1,
+        rack="rack-0",
+        controller_host="127.0.0.1",
+        controller_port=1,
+        secret=SECRET,
+        configuration={},
+        directories=(str(directory / "broker-1"),),
+        temporary=True,
+        log_level=logging.INFO,
+    )
+
+
+def test_task_that_spark_has_started_again_ends_before_it_is_a_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver submits another job for a lost broker; both would register, and fence each other."""
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
+    TaskContext()._attemptNumber = 1  # the only one of a worker
+    directory = tmp_path / "sparklog-cluster"
+    assert run(assignment_in(directory)) == BrokerEnd(1, refusal=None, is_retry=True)
+    assert not directory.exists()
+
+
+def test_address_of_an_ordinary_task_is_the_one_from_which_it_reaches_the_controller() -> None:
+    """A host has many; other hosts reach it where the driver does."""
+    assert address_towards("127.0.0.1", 9092) == "127.0.0.1:0"
+    assert host_name(address_towards("localhost", 9092), "driver.example") == "driver.example"
+
+
 def test_broker_whose_temporary_directory_is_another_user_s_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,19 +113,7 @@ def test_broker_whose_temporary_directory_is_another_user_s_is_refused(
     theirs.mkdir()
     owner = theirs.stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    end = run(
-        BrokerAssignment(
-            node_id=1,
-            rack="rack-0",
-            controller_host="127.0.0.1",
-            controller_port=1,
-            secret=SECRET,
-            configuration={},
-            directories=(str(theirs / "broker-1"),),
-            temporary=True,
-            log_level=logging.INFO,
-        )
-    )
+    end = run(assignment_in(theirs))
     assert end.refusal is not None
     assert f"{theirs} belongs to the user with the id {owner}" in end.refusal
     assert list(theirs.iterdir()) == []
