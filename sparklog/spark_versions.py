@@ -12,22 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyspark
 
-__all__ = [
-    "HAS_READ_LIMITS",
-    "OLDEST",
-    "PYSPARK",
-    "DataSourceStreamArrowWriter",
-    "ReadAllAvailable",
-    "ReadLimit",
-    "ReadMaxRows",
-    "ReadMinRows",
-    "SparkVersion",
-    "SupportsTriggerAvailableNow",
-    "arrow_schema",
-    "java_for",
-    "why_too_old",
-]
-
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -58,13 +42,11 @@ HAS_READ_LIMITS: Final = PYSPARK >= (4, 2)
 """Whether Spark asks a streaming source for the latest offset with its position and a limit."""
 
 if TYPE_CHECKING or HAS_READ_LIMITS:
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxRows,
-        ReadMinRows,
-        SupportsTriggerAvailableNow,
-    )
+    from pyspark.sql.streaming.datasource import ReadAllAvailable as ReadAllAvailable
+    from pyspark.sql.streaming.datasource import ReadLimit as ReadLimit
+    from pyspark.sql.streaming.datasource import ReadMaxRows as ReadMaxRows
+    from pyspark.sql.streaming.datasource import ReadMinRows as ReadMinRows
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as SupportsTriggerAvailableNow
 else:
 
     class ReadLimit:
@@ -90,7 +72,7 @@ else:
 
 
 if TYPE_CHECKING or PYSPARK >= (4, 1):
-    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as DataSourceStreamArrowWriter
 elif PYSPARK >= OLDEST:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 

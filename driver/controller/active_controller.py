@@ -50,8 +50,6 @@ from sparklog.node.responses.reachability import is_any_live
 from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
-__all__ = ["ActiveController", "DeposedError"]
-
 END_EPOCH_TIMEOUT_S: Final = 0.5
 
 logger = logging.getLogger(__name__)

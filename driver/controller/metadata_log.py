@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from kio.schema.voters_record.v0.data import VotersRecord
+
 from sparklog.driver.controller.machine.voter_history import VoterHistory
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.config import BrokerConfig, SnapshotLimits
@@ -21,7 +23,6 @@ from sparklog.node.metadata.replay import replay_records
 from sparklog.node.metadata.schemas import MetadataRecord
 from sparklog.node.metadata_log.log_serving import ServedLog
 from sparklog.node.metadata_log.machine.control_records import (
-    VotersRecord,
     control_record,
     read_control_record,
     voter_set_of,

@@ -22,14 +22,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
-from sparklog.driver.controller.active_controller import (
-    ActiveController,
-    ControlledCluster,
-    DeposedError,
-    WonElection,
-)
+from sparklog.driver.controller.active_controller import ActiveController, ControlledCluster, WonElection
 from sparklog.driver.controller.bootstrap_listeners import BootstrapListeners
 from sparklog.driver.controller.controller_metrics import ControllerMetrics
+from sparklog.driver.controller.errors import DeposedError
 from sparklog.driver.controller.machine.live_brokers import LiveBrokers
 from sparklog.driver.controller.machine.placement import UsableBroker
 from sparklog.driver.controller.machine.startup_grace import StartupGrace

@@ -11,7 +11,8 @@ from typing import Final
 from sparklog.hosting import RemoteStoreError
 from sparklog.node.config import BrokerConfig
 from sparklog.node.remote_log.object_store import StoreError
-from sparklog.node.remote_log.opened_store import RemoteUriError, check_access, open_store
+from sparklog.node.remote_log.opened_store import check_access, open_store
+from sparklog.node.remote_log.uri import RemoteUriError
 
 WITHIN_S: Final = 60.0
 

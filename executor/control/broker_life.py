@@ -21,7 +21,8 @@ from sparklog.node.config import BrokerConfig
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.features import SUPPORTED_FEATURES
-from sparklog.node.metadata.image import FeatureRange, MetadataImage
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.registrations import FeatureRange
 from sparklog.node.storage import LogDirectory
 from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.types import BrokerEpoch, BrokerId

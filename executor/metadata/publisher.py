@@ -13,6 +13,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from kio.schema.voters_record.v0.data import VotersRecord
+
 from sparklog.executor.metadata.machine.metadata_loader import MetadataLoader
 from sparklog.executor.metadata.machine.quorum_voter import MetadataDivergedError
 from sparklog.executor.metadata.metadata_replica import MetadataReplica
@@ -20,7 +22,7 @@ from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.framing import decode_record
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.schemas import MetadataRecord
-from sparklog.node.metadata_log.machine.control_records import VotersRecord, read_control_record, voter_set_of
+from sparklog.node.metadata_log.machine.control_records import read_control_record, voter_set_of
 from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.node.metadata_log.machine.voter_set import VoterSet
 from sparklog.protocol.records.batch import BatchHeader, iterate_headers

@@ -41,7 +41,8 @@ from sparklog.executor.partitions.progress import PartitionProgress, WaitingAppe
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.settings import PartitionSettings
 from sparklog.executor.partitions.traffic import BrokerTraffic
-from sparklog.node.metadata.image import LeaderRecoveryState, PartitionRegistration
+from sparklog.node.metadata.image import PartitionRegistration
+from sparklog.node.metadata.schemas import LeaderRecoveryState
 from sparklog.node.metadata.topic_names import is_internal_topic
 from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.storage.files import is_transient

@@ -19,9 +19,7 @@ if __name__ == "__main__":
 
 from pyspark.daemon import manager
 
-from sparklog.executor.process import broker_task
-
-__all__ = ["broker_task", "manager"]
+from sparklog.executor.process import broker_task as broker_task
 
 if __name__ == "__main__":
     gc.collect()

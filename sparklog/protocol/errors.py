@@ -7,9 +7,7 @@ message into their response; no other place translates exceptions to codes.
 
 from typing import Final
 
-from kio.schema.errors import ErrorCode
-
-__all__ = ["TIMESTAMPS_ARE_BOUNDED", "ErrorCode", "KafkaError", "kafka_error"]
+from kio.schema.errors import ErrorCode as ErrorCode
 
 TIMESTAMPS_ARE_BOUNDED: Final = (
     "which message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic allow now: write "

@@ -4,6 +4,6 @@ Spark looks for modules that are called `pyspark_*`, once an application, when a
 and takes each one's `DefaultSource`. Installations have this file beside the packages (pyproject.toml).
 """
 
-from sparklog.user.dataframe.source import SparklogDataSource as DefaultSource
+from sparklog.user.dataframe.source import SparklogDataSource
 
-__all__ = ["DefaultSource"]
+DefaultSource = SparklogDataSource

@@ -11,7 +11,8 @@ from sparklog.executor.control.machine.broker_lifecycle import BrokerIdentity, B
 from sparklog.executor.partitions.machine.events import ProposeIsr
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.metadata.features import SUPPORTED_FEATURES
-from sparklog.node.metadata.image import FeatureRange, MetadataImage
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.registrations import FeatureRange
 from sparklog.protocol.types import BrokerEpoch, BrokerId, TopicIdPartition
 from tests.scenarios.replica import Log, Replica
 from tests.unit.driver.controller.conversation import CLUSTER_ID

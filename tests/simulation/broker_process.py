@@ -36,7 +36,8 @@ from sparklog.node.config import BrokerConfig
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.features import SUPPORTED_FEATURES
-from sparklog.node.metadata.image import EMPTY_IMAGE, FeatureRange, MetadataImage
+from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
+from sparklog.node.metadata.registrations import FeatureRange
 from sparklog.node.metadata_log.machine.log_position import LogPosition
 from sparklog.protocol.types import BrokerEpoch, BrokerId, ProducerId
 from tests.simulation.async_loop import AsyncLoop, set_running_loop

@@ -30,14 +30,13 @@ from sparklog.driver.controller.machine.placement import Load, UsableBroker, pla
 from sparklog.node.config.keys.controller_keys import READ_ONLY_KEY
 from sparklog.node.metadata.image import (
     ConfigResource,
-    LeaderRecoveryState,
     MetadataImage,
     PartitionRegistration,
     ResourceType,
     TopicImage,
     TopicsImage,
 )
-from sparklog.node.metadata.schemas import UNASSIGNED_DIRECTORY
+from sparklog.node.metadata.schemas import UNASSIGNED_DIRECTORY, LeaderRecoveryState
 from sparklog.protocol.types import BrokerId
 
 UNSEEN_ELECTIONS: Final = 1_000

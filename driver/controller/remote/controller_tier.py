@@ -35,7 +35,8 @@ from sparklog.node.remote_log.object_store import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from sparklog.node.remote_log.opened_store import RemoteUriError, open_store
+from sparklog.node.remote_log.opened_store import open_store
+from sparklog.node.remote_log.uri import RemoteUriError
 
 if TYPE_CHECKING:
     from sparklog.driver.controller.tables.topic_tables import TopicTables

@@ -13,25 +13,12 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from sparklog.node.acls.acl import Acl
-from sparklog.node.metadata.registrations import BrokerRegistration, FeatureRange, PartitionRegistration
-from sparklog.node.metadata.schemas import LeaderRecoveryState, ResourceType
+from sparklog.node.metadata.registrations import BrokerRegistration as BrokerRegistration
+from sparklog.node.metadata.registrations import PartitionRegistration as PartitionRegistration
+from sparklog.node.metadata.schemas import ResourceType as ResourceType
 from sparklog.node.metadata.scram_records import ScramKey
 from sparklog.node.security.sasl.scram import ScramCredential
 from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, ProducerId
-
-__all__ = [
-    "EMPTY_IMAGE",
-    "BrokerRegistration",
-    "ClientQuotaEntity",
-    "ConfigResource",
-    "FeatureRange",
-    "LeaderRecoveryState",
-    "MetadataImage",
-    "PartitionRegistration",
-    "ResourceType",
-    "TopicImage",
-    "TopicsImage",
-]
 
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 

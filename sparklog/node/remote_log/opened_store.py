@@ -17,8 +17,6 @@ from sparklog.node.remote_log.object_store import (
 )
 from sparklog.node.remote_log.uri import OPTION_PREFIX, RemoteUriError, parse_remote_uri
 
-__all__ = ["RemoteUriError", "check_access", "open_store"]
-
 T = TypeVar("T")
 
 _PROBES: Final = "access-check"

@@ -35,14 +35,6 @@ from sparklog.protocol.records.varint_columns import Int64s
 from sparklog.protocol.records.varints import MalformedRecordsError
 from sparklog.protocol.types import Offset, TopicPartition
 
-__all__ = [
-    "COLUMN_TYPES",
-    "OpenedBatch",
-    "decode_batches",
-    "locate_records",
-    "open_batch",
-]
-
 _OFFSETS_END: Final = 2**63 - 1
 DEFAULT_ROWS: Final = 32 * 1024
 DEFAULT_BYTES: Final = 8 * 1024 * 1024

@@ -21,8 +21,6 @@ from sparklog.protocol.records.partitioner import partition_for_keys
 from sparklog.protocol.types import TimestampMs, TopicPartition
 from sparklog.user.dataframe.errors import InvalidRowError
 
-__all__ = ["InvalidRowError", "RoutedRows", "RowRouter", "Targets"]
-
 RECORD_OVERHEAD_BYTES: Final = 12
 """Usual size of a record without its key, value and headers."""
 _HEADER_OVERHEAD_BYTES: Final = 2

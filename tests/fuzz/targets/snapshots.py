@@ -8,12 +8,11 @@ import contextlib
 import struct
 from collections.abc import Iterator
 
+from kio.schema.snapshot_footer_record.v0.data import SnapshotFooterRecord
+from kio.schema.snapshot_header_record.v0.data import SnapshotHeaderRecord
+
 from sparklog.node.metadata.framing import MetadataFrameError, decode_record, encode_record
-from sparklog.node.metadata_log.machine.control_records import (
-    SnapshotFooterRecord,
-    SnapshotHeaderRecord,
-    control_record,
-)
+from sparklog.node.metadata_log.machine.control_records import control_record
 from sparklog.node.metadata_log.machine.snapshot_batches import (
     DamagedSnapshotError,
     decode_snapshot,

@@ -24,8 +24,13 @@ from kio.schema.alter_partition.v3.response import TopicData as TopicAnswer
 from sparklog.driver.controller.machine.cluster_state import ClusterState, election_of
 from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.partition_changes import change_partition
-from sparklog.node.metadata.image import LeaderRecoveryState, PartitionRegistration, TopicImage
-from sparklog.node.metadata.schemas import NO_LEADER, MetadataRecord, PartitionChangeRecord
+from sparklog.node.metadata.image import PartitionRegistration, TopicImage
+from sparklog.node.metadata.schemas import (
+    NO_LEADER,
+    LeaderRecoveryState,
+    MetadataRecord,
+    PartitionChangeRecord,
+)
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId, or_minus_one, unless_minus_one

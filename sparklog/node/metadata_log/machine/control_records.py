@@ -28,21 +28,6 @@ from sparklog.protocol.records.batch import CorruptBatchError
 from sparklog.protocol.records.builder import SimpleRecord
 from sparklog.protocol.types import BrokerId, TimestampMs
 
-__all__ = [
-    "ControlRecordType",
-    "KRaftVersionRecord",
-    "LeaderChangeMessage",
-    "SnapshotFooterRecord",
-    "SnapshotHeaderRecord",
-    "VotersRecord",
-    "control_record",
-    "kraft_version",
-    "leader_change",
-    "read_control_record",
-    "voter_set_of",
-    "voters_record",
-]
-
 _KEY: Final = struct.Struct(">hh")
 _KEY_VERSION: Final = 0
 _KRAFT_VERSION: Final = 1

@@ -19,13 +19,14 @@ Pure: bytes in, bytes out. Source: KIP-630, KIP-853.
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from kio.schema.snapshot_footer_record.v0.data import SnapshotFooterRecord
+from kio.schema.snapshot_header_record.v0.data import SnapshotHeaderRecord
+from kio.schema.voters_record.v0.data import VotersRecord
+
 from sparklog.node.metadata.framing import decode_record, encode_record
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.metadata.schemas import MetadataRecord
 from sparklog.node.metadata_log.machine.control_records import (
-    SnapshotFooterRecord,
-    SnapshotHeaderRecord,
-    VotersRecord,
     control_record,
     kraft_version,
     read_control_record,

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from sparklog.node.remote_log.object_store import CorruptSegmentError
 from sparklog.node.remote_log.segments.typed_columns import TypedColumns
-from sparklog.protocol.records.decode import COLUMN_TYPES
+from sparklog.protocol.records.columns import COLUMN_TYPES
 
 COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 _MAY_BE_NULL: Final = frozenset({"key", "value", "headers"})

@@ -26,9 +26,12 @@ from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopi
 from kio.schema.find_coordinator.v0 import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6 import FindCoordinatorRequest as NewestFindCoordinatorRequest
 from kio.schema.init_producer_id.v4 import InitProducerIdRequest
+from kio.schema.k_raft_version_record.v0.data import KRaftVersionRecord
+from kio.schema.leader_change_message.v0.data import LeaderChangeMessage
 from kio.schema.metadata.v11 import request as metadata_v11
 from kio.schema.metadata.v12 import MetadataRequest
 from kio.schema.metadata.v12.request import MetadataRequestTopic
+from kio.schema.voters_record.v0.data import VotersRecord
 
 from sparklog.driver.controller.active_controller import ActiveController
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
@@ -45,12 +48,7 @@ from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.replay import replay_records
 from sparklog.node.metadata.schemas import PartitionChangeRecord
 from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
-from sparklog.node.metadata_log.machine.control_records import (
-    KRaftVersionRecord,
-    LeaderChangeMessage,
-    VotersRecord,
-    read_control_record,
-)
+from sparklog.node.metadata_log.machine.control_records import read_control_record
 from sparklog.node.metrics import controller as controller_metrics
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.frames import decode_response, request_encoder

@@ -15,7 +15,7 @@ from sparklog.executor.control.machine.broker_lifecycle import (
     Wait,
 )
 from sparklog.node.endpoints import Endpoint
-from sparklog.node.metadata.image import FeatureRange
+from sparklog.node.metadata.registrations import FeatureRange
 from sparklog.protocol.errors import ErrorCode
 
 EPOCH = 17

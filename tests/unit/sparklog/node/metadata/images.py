@@ -8,13 +8,13 @@ from sparklog.node.acls.acl import Acl, AclOperation, AclPermissionType, AclReso
 from sparklog.node.endpoints import Endpoint, SecurityProtocol
 from sparklog.node.metadata.image import (
     BrokerRegistration,
-    FeatureRange,
     MetadataImage,
     PartitionRegistration,
     ResourceType,
     TopicImage,
     TopicsImage,
 )
+from sparklog.node.metadata.registrations import FeatureRange
 from sparklog.node.metadata.schemas import METADATA_VERSION_FEATURE, LeaderRecoveryState
 from sparklog.protocol.types import BrokerId
 

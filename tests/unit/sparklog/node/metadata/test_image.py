@@ -10,7 +10,6 @@ from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import (
     EMPTY_IMAGE,
     BrokerRegistration,
-    LeaderRecoveryState,
     MetadataImage,
     PartitionRegistration,
     ResourceType,
@@ -31,6 +30,7 @@ from sparklog.node.metadata.schemas import (
     ClearElrRecord,
     ConfigRecord,
     FeatureLevelRecord,
+    LeaderRecoveryState,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,

@@ -18,7 +18,8 @@ from sparklog.node.remote_log.object_store import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from sparklog.node.remote_log.opened_store import RemoteUriError, check_access, open_store
+from sparklog.node.remote_log.opened_store import check_access, open_store
+from sparklog.node.remote_log.uri import RemoteUriError
 from tests.s3_server import S3Server, s3_server
 
 

@@ -13,7 +13,8 @@ from sparklog.node.remote_log.object_store import (
     StaleObjectError,
     StoreRefusedError,
 )
-from sparklog.node.remote_log.opened_store import RemoteUriError, open_store
+from sparklog.node.remote_log.opened_store import open_store
+from sparklog.node.remote_log.uri import RemoteUriError
 
 
 def count_up(directory: str, times: int) -> None:

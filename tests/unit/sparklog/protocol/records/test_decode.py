@@ -18,7 +18,8 @@ from sparklog.protocol.records.batch import (
 )
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from sparklog.protocol.records.codecs import Codec
-from sparklog.protocol.records.decode import COLUMN_TYPES, decode_batches
+from sparklog.protocol.records.columns import COLUMN_TYPES
+from sparklog.protocol.records.decode import decode_batches
 from tests.examples import examples
 from tests.unit.sparklog.protocol.records.samples import JAVA_BATCHES, JAVA_RECORDS, as_rows, record_lists
 

@@ -12,13 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.protocol.types import TopicPartition
-from sparklog.user.dataframe.routing import (
-    RECORD_OVERHEAD_BYTES,
-    InvalidRowError,
-    RoutedRows,
-    RowRouter,
-    Targets,
-)
+from sparklog.user.dataframe.errors import InvalidRowError
+from sparklog.user.dataframe.routing import RECORD_OVERHEAD_BYTES, RoutedRows, RowRouter, Targets
 
 
 def router(

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sparklog.protocol.records.decode import COLUMN_TYPES
+from sparklog.protocol.records.columns import COLUMN_TYPES
 from sparklog.spark_versions import arrow_schema
 from sparklog.user.dataframe.errors import DataSourceSchemaError
 from sparklog.user.dataframe.schemas import check_read_schema, check_write_schema, record_schema

@@ -3,10 +3,10 @@
 from uuid import UUID
 
 import pytest
+from kio.schema.snapshot_footer_record.v0.data import SnapshotFooterRecord
+from kio.schema.snapshot_header_record.v0.data import SnapshotHeaderRecord
 
 from sparklog.node.metadata_log.machine.control_records import (
-    SnapshotFooterRecord,
-    SnapshotHeaderRecord,
     control_record,
     kraft_version,
     leader_change,

@@ -4,11 +4,12 @@ from uuid import UUID
 
 import pytest
 from hypothesis import given
+from kio.schema.snapshot_footer_record.v0.data import SnapshotFooterRecord
 
 from sparklog.node.metadata.image import EMPTY_IMAGE
 from sparklog.node.metadata.replay import replay_records
 from sparklog.node.metadata.schemas import ConfigRecord, FeatureLevelRecord, ResourceType
-from sparklog.node.metadata_log.machine.control_records import SnapshotFooterRecord, control_record
+from sparklog.node.metadata_log.machine.control_records import control_record
 from sparklog.node.metadata_log.machine.snapshot_batches import (
     BATCH_BYTES,
     DamagedSnapshotError,

@@ -16,7 +16,7 @@ from sparklog.node.remote_log.machine.value_schema import (
     field_id,
     parse_value_schema,
 )
-from sparklog.protocol.records.decode import COLUMN_TYPES
+from sparklog.protocol.records.columns import COLUMN_TYPES
 
 NESTED = Struct((Column("city", Scalar.STRING), Column("lines", Array(Scalar.STRING))))
 
