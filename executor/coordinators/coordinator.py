@@ -11,7 +11,7 @@ Source: Kafka's CoordinatorPartitionWriter.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypeVarTuple
 
 from sparklog.executor.coordinators.coordinator_kind import CarryOut, CoordinatorKind
 from sparklog.executor.coordinators.machine.coordinator_machine import (
@@ -28,6 +28,8 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import read_header
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from sparklog.protocol.types import LeaderEpoch, Offset
+
+_Event = TypeVarTuple("_Event")
 
 
 class CoordinatorOwner(Protocol):
@@ -72,16 +74,12 @@ class Coordinator:
         self._owner = owner
         replica.progress.add_reader(self)
 
-    def decide(self, decide: Callable[[Any, Now], CoordinatorResult | None]) -> None:
+    def decide(self, decide: Callable[[Any, *_Event, Now], CoordinatorResult], *event: *_Event) -> None:
         """Let the machine decide about the outcome of an effect; a no-op once this is closed."""
         self._owner.obey_lease()
         now = self._owner.now()
 
-        def decisions(machine: Any) -> list[CoordinatorResult]:
-            decision = decide(machine, now)
-            return [] if decision is None else [decision]
-
-        self.partition.decide(decisions, now)
+        self.partition.decide(lambda machine: (decide(machine, *event, now),), now)
         self._owner.schedule(self)
 
     def complete_transaction(self, end: EndTransactionMarker, request: PendingRequest) -> None:

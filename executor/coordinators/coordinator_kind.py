@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVarTuple
 
 from sparklog.executor.coordinators.machine.coordinator_machine import (
     CoordinatorMachine,
@@ -12,6 +12,8 @@ from sparklog.executor.coordinators.machine.coordinator_machine import (
 from sparklog.executor.coordinators.records.framing import RecordTypes
 from sparklog.protocol.records.codecs import Codec
 from sparklog.protocol.types import LeaderEpoch
+
+_Event = TypeVarTuple("_Event")
 
 
 class EffectOrigin(Protocol):
@@ -24,8 +26,11 @@ class EffectOrigin(Protocol):
     def leader_epoch(self) -> LeaderEpoch:
         """Leader epoch of that partition: Kafka's coordinator epoch."""
 
-    def decide(self, decide: Callable[[Any, Now], CoordinatorResult | None]) -> None:
-        """Let the machine decide about the outcome of the effect; a no-op once the coordinator is closed."""
+    def decide(self, decide: Callable[[Any, *_Event, Now], CoordinatorResult], *event: *_Event) -> None:
+        """Let the machine decide about the effect's outcome by a method of its class.
+
+        A no-op once the coordinator is closed.
+        """
 
 
 CarryOut = Callable[[Any, EffectOrigin], None]

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVarTuple
 
 from sparklog.executor.coordinators.coordinator import Coordinator
 from sparklog.executor.coordinators.coordinator_kind import CarryOut, CoordinatorKind, EffectOrigin
@@ -43,6 +43,8 @@ from sparklog.node.storage.producers.transaction_markers import EndTransactionMa
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
+
+_Event = TypeVarTuple("_Event")
 
 _OVER: Final = object()
 LOADS_KEPT: Final = 1_000
@@ -78,15 +80,15 @@ class CoordinatorRuntime(RoleListener[Replica]):
     def submit(
         self,
         key: str,
-        decide: Callable[[Any, Any, Now], CoordinatorResult],
+        decide: Callable[[Any, *_Event, Any, Now], CoordinatorResult],
         refuse: Callable[[ErrorCode], Response],
-        *,
+        *event: *_Event,
         waits_for_others: bool = False,
     ) -> Deferred:
         """Submit a request to the coordinator of `key` (a group id or a transactional id).
 
-        `decide(machine, token, now)` is called at once if that coordinator is here and loaded. Fewer requests
-        may be open if they wait for other clients.
+        `decide(machine, *event, token, now)` is called at once if that coordinator is here and loaded. Fewer
+        requests may be open if they wait for other clients.
         """
         try:
             found = coordinator_partition(self.image, self.kind.topic, key)
@@ -95,14 +97,14 @@ class CoordinatorRuntime(RoleListener[Replica]):
             refused.complete(refuse(error.error_code))
             return refused
         partition = -1 if found is None else found[0]
-        return self.submit_to(partition, decide, refuse, waits_for_others=waits_for_others)
+        return self.submit_to(partition, decide, refuse, *event, waits_for_others=waits_for_others)
 
     def submit_to(
         self,
         partition: int,
-        decide: Callable[[Any, Any, Now], CoordinatorResult],
+        decide: Callable[[Any, *_Event, Any, Now], CoordinatorResult],
         refuse: Callable[[ErrorCode], Response],
-        *,
+        *event: *_Event,
         waits_for_others: bool = False,
     ) -> Deferred:
         request = _OpenRequest(refuse)
@@ -111,7 +113,9 @@ class CoordinatorRuntime(RoleListener[Replica]):
             request.refuse(ErrorCode.not_coordinator)
         else:
             request.deferred.on_abandoned = partial(coordinator.partition.abandon, request)
-            coordinator.partition.submit(request, decide, self.now(), waits_for_others=waits_for_others)
+            coordinator.partition.submit(
+                request, decide, self.now(), *event, waits_for_others=waits_for_others
+            )
             self.schedule(coordinator)
         return request.deferred
 

@@ -316,11 +316,7 @@ class WatchedCoordinator(Coordinator):
         asked.coordinator = self
         asked.end_offset = self.partition.end_offset
         message = asked.message
-        self.partition.submit(
-            asked,
-            lambda machine, token, now: message.decide(machine, message.event, token, now),
-            self._runtime.now(),
-        )
+        self.partition.submit(asked, message.decide, self._runtime.now(), message.event)
         self._runtime.schedule(self)
 
     def end_transaction(self, end: EndTransactionMarker, answer: Answer) -> None:

@@ -145,13 +145,13 @@ class Coordinators:
         key: str,
         decide: Callable[..., Any],
         refuse: Callable[[ErrorCode], Any],
-        *,
+        *event: Any,
         waits_for_others: bool = False,
     ) -> Deferred:
         """Have the coordinator of a key decide about a request."""
         topic = self.image.topics.by_name.get(self._topic)
         partition = -1 if topic is None else partition_for(key, len(topic.partitions))
-        return self.submit_to(partition, decide, refuse)
+        return self.submit_to(partition, decide, refuse, *event)
 
     @property
     def partitions(self) -> dict[int, CoordinatorState]:
@@ -163,7 +163,7 @@ class Coordinators:
         return self._broker.has_lease and not awaits_leader(self.image, self._topic)
 
     def submit_to(
-        self, partition: int, decide: Callable[..., Any], refuse: Callable[[ErrorCode], Any]
+        self, partition: int, decide: Callable[..., Any], refuse: Callable[[ErrorCode], Any], *event: Any
     ) -> Deferred:
         """Have the coordinator of a partition decide about a request."""
         deferred = Deferred()
@@ -172,10 +172,10 @@ class Coordinators:
             refused = told.error_code is not ErrorCode.none
             deferred.complete(refuse(told.error_code) if refused else told.response)
 
-        def decide_about(machine: Any, event: Any, token: Any, now: Any) -> Any:
-            return decide(machine, token, now)
+        def decide_about(machine: Any, event: tuple[Any, ...], token: Any, now: Any) -> Any:
+            return decide(machine, *event, token, now)
 
-        message = AskCoordinator(self._topic, partition, None, decide_about)
+        message = AskCoordinator(self._topic, partition, event, decide_about)
         deferred.on_abandoned = self._coordinating.submit(Asked(message, answer))
         return deferred
 

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVarTuple
 
 from sparklog.executor.coordinators.machine.coordinator_machine import (
     CoordinatorMachine,
@@ -44,6 +44,8 @@ from sparklog.protocol.records.key_values import KeyRun
 from sparklog.protocol.types import Offset
 
 logger = logging.getLogger(__name__)
+
+Event = TypeVarTuple("Event")
 
 MAX_OPEN_TOKENS: Final = 100_000
 """The most requests of one partition that wait at a time."""
@@ -196,12 +198,12 @@ class CoordinatorPartition:
     def submit(
         self,
         request: PendingRequest,
-        decide: Callable[[Any, Token, Now], CoordinatorResult],
+        decide: Callable[[Any, *Event, Token, Now], CoordinatorResult],
         now: Now,
-        *,
+        *event: *Event,
         waits_for_others: bool = False,
     ) -> None:
-        """Let the machine decide about a request.
+        """Let the machine decide about a request: `decide` is a method of its class.
 
         `waits_for_others` marks requests that wait for other clients, not only for the log.
         """
@@ -209,7 +211,7 @@ class CoordinatorPartition:
             return
         with self._turn():
             try:
-                self._take(decide(self.machine, request, now), now)
+                self._take(decide(self.machine, *event, request, now), now)
             except KafkaError as error:
                 self._refuse(request, coordinator_error(error.error_code))
             except Exception:

@@ -87,7 +87,7 @@ class _Aborts:
                 "No producer id for the abort of the transaction of %s: %s", transactional_id, error
             )
             return
-        origin.decide(lambda machine, now: machine.abort_timed_out(transactional_id, producer_id, now))
+        origin.decide(TransactionMachine.abort_timed_out, transactional_id, producer_id)
 
 
 class TransactionCoordination:

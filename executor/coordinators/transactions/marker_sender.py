@@ -20,6 +20,7 @@ from sparklog.executor.control.broker_connections import BrokerConnections
 from sparklog.executor.coordinators.coordinator_kind import EffectOrigin
 from sparklog.executor.coordinators.transactions.machine.events import MarkersWritten, SendMarkers
 from sparklog.executor.coordinators.transactions.machine.outstanding_markers import OutstandingMarkers
+from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.node.clocks import monotonic_ms
@@ -134,7 +135,7 @@ class MarkerSender(RoleListener[Replica]):
             self._go_on_soon()
         for coordinator, markers in completed:
             event = MarkersWritten(markers.transactional_id, markers.producer)
-            coordinator.decide(lambda machine, now, event=event: machine.markers_written(event, now))
+            coordinator.decide(TransactionMachine.markers_written, event)
         ready = list(self._outstanding.ready_brokers)
         if ready:
             self._obey_lease()

@@ -6,7 +6,7 @@ do not block the loop, and the open requests are bounded.
 
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
 
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Token
@@ -18,18 +18,29 @@ from sparklog.protocol.errors import ErrorCode
 SIDE_BY_SIDE: Final = 100
 """Groups of one request that are submitted before the first reply is awaited."""
 
-Decide = Callable[[GroupMachine, Token, Now], CoordinatorResult]
 Refuse = Callable[[ErrorCode], Response]
 
 _Item = TypeVar("_Item")
+_Event = TypeVarTuple("_Event")
 
 
 class GroupCoordinator(Protocol):
     def submit(
-        self, key: str, decide: Decide, refuse: Refuse, *, waits_for_others: bool = False
+        self,
+        key: str,
+        decide: Callable[[GroupMachine, *_Event, Token, Now], CoordinatorResult],
+        refuse: Refuse,
+        *event: *_Event,
+        waits_for_others: bool = False,
     ) -> Deferred: ...
 
-    def submit_to(self, partition: int, decide: Decide, refuse: Refuse) -> Deferred: ...
+    def submit_to(
+        self,
+        partition: int,
+        decide: Callable[[GroupMachine, *_Event, Token, Now], CoordinatorResult],
+        refuse: Refuse,
+        *event: *_Event,
+    ) -> Deferred: ...
 
     def is_complete(self) -> bool:
         """Whether all groups have a coordinator, here or elsewhere, as far as this broker knows."""

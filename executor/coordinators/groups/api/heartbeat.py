@@ -3,6 +3,7 @@
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.membership import Heartbeat
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.node.serving.throttling import unthrottled
@@ -20,9 +21,7 @@ class HeartbeatHandler:
         heartbeat = Heartbeat(
             body.group_id, body.member_id, getattr(body, "group_instance_id", None), body.generation_id
         )
-        return self._coordinator.submit(
-            heartbeat.group_id, lambda machine, token, now: machine.heartbeat(heartbeat, token, now), _refuse
-        )
+        return self._coordinator.submit(heartbeat.group_id, GroupMachine.heartbeat, _refuse, heartbeat)
 
 
 def _refuse(error_code: ErrorCode) -> Response:

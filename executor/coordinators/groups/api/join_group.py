@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import join_error
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.membership import JoinGroup
 from sparklog.node.acls.acl import AclOperation, AclResourceType
 from sparklog.node.acls.host import host_of
@@ -74,7 +75,8 @@ class JoinGroupHandler:
         )
         return self._coordinator.submit(
             join.group_id,
-            lambda machine, token, now: machine.join_group(join, token, now),
+            GroupMachine.join_group,
             lambda error_code: join_error(error_code, join.member_id),
+            join,
             waits_for_others=True,
         )

@@ -3,6 +3,7 @@
 from kio.schema.leave_group.v5.response import LeaveGroupResponse
 
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.membership import LeaveGroup, LeavingMember
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.node.serving.throttling import unthrottled
@@ -22,9 +23,7 @@ class LeaveGroupHandler:
             body.group_id,
             tuple(LeavingMember(member.member_id, member.group_instance_id) for member in body.members),
         )
-        return self._coordinator.submit(
-            leave.group_id, lambda machine, token, now: machine.leave_group(leave, token, now), _refuse
-        )
+        return self._coordinator.submit(leave.group_id, GroupMachine.leave_group, _refuse, leave)
 
 
 def _refuse(error_code: ErrorCode) -> Response:

@@ -1,13 +1,13 @@
 """ListGroups, versions 0 to 5: the groups that this broker coordinates; clients ask all brokers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVarTuple
 
 from kio.schema.list_groups.v5.response import ListedGroup as ListedGroupResponse
 from kio.schema.list_groups.v5.response import ListGroupsResponse
 
-from sparklog.executor.coordinators.groups.api.coordinator import Decide, GroupCoordinator
+from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.node.serving.requests import Request, Response
@@ -18,6 +18,8 @@ from sparklog.protocol.codec.versions import upgrade_in_steps
 from sparklog.protocol.errors import ErrorCode
 
 SLICE_GROUPS: Final = 200
+
+_Event = TypeVarTuple("_Event")
 
 
 class ListGroupsHandler:
@@ -39,7 +41,7 @@ class ListGroupsHandler:
         for partition in tuple(self._coordinator.partitions):
             error_code, group_ids = await self._ask(partition, _ids)
             while error_code is ErrorCode.none and (chunk := tuple(islice(group_ids, SLICE_GROUPS))):
-                error_code, listed = await self._ask(partition, _listing(chunk, states, types))
+                error_code, listed = await self._ask(partition, _listed, chunk, states, types)
                 rows.extend(listed)
             if error_code not in (ErrorCode.none, ErrorCode.not_coordinator):
                 return _refusal(error_code)
@@ -47,10 +49,15 @@ class ListGroupsHandler:
             return _refusal(ErrorCode.coordinator_not_available)
         return unthrottled(ListGroupsResponse, error_code=ErrorCode.none, groups=tuple(rows))
 
-    async def _ask(self, partition: int, decide: Decide) -> Any:
+    async def _ask(
+        self,
+        partition: int,
+        decide: Callable[[GroupMachine, *_Event, Token, Now], CoordinatorResult],
+        *event: *_Event,
+    ) -> Any:
         await turn()
         return await held(
-            self._coordinator.submit_to(partition, decide, lambda error_code: (error_code, iter(())))
+            self._coordinator.submit_to(partition, decide, lambda error_code: (error_code, iter(())), *event)
         )
 
 
@@ -62,21 +69,21 @@ def _ids(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
     return CoordinatorResult(replies=(Reply(token, (ErrorCode.none, machine.groups.ids())),))
 
 
-def _listing(group_ids: tuple[str, ...], states: frozenset[str], types: frozenset[str]) -> Decide:
-    def decide(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
-        listed = tuple(_rows(machine, group_ids, states, types))
-        return CoordinatorResult(replies=(Reply(token, (ErrorCode.none, listed)),))
-
-    return decide
-
-
-def _rows(
-    machine: GroupMachine, group_ids: tuple[str, ...], states: frozenset[str], types: frozenset[str]
-) -> Iterator[ListedGroupResponse]:
-    for group in machine.list_groups(group_ids, states, types):
-        yield ListedGroupResponse(
+def _listed(
+    machine: GroupMachine,
+    group_ids: tuple[str, ...],
+    states: frozenset[str],
+    types: frozenset[str],
+    token: Token,
+    now: Now,
+) -> CoordinatorResult:
+    rows = tuple(
+        ListedGroupResponse(
             group_id=group.group_id,
             protocol_type=group.protocol_type,
             group_state=group.state_name,
             group_type=str(group.group_type),
         )
+        for group in machine.list_groups(group_ids, states, types)
+    )
+    return CoordinatorResult(replies=(Reply(token, (ErrorCode.none, rows)),))

@@ -4,6 +4,7 @@ from typing import Final
 
 from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import sync_response
+from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.membership import SyncGroup
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.protocol.codec.versions import upgrade
@@ -37,8 +38,5 @@ class SyncGroupHandler:
             assignments=tuple((each.member_id, each.assignment) for each in body.assignments),
         )
         return self._coordinator.submit(
-            sync.group_id,
-            lambda machine, token, now: machine.sync_group(sync, token, now),
-            sync_response,
-            waits_for_others=True,
+            sync.group_id, GroupMachine.sync_group, sync_response, sync, waits_for_others=True
         )

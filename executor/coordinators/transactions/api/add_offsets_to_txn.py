@@ -10,7 +10,7 @@ from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
 
 from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
-from sparklog.executor.coordinators.transactions.api.producer_requests import ask, older_fencing
+from sparklog.executor.coordinators.transactions.api.producer_requests import older_fencing
 from sparklog.executor.coordinators.transactions.machine.events import AddPartitions
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
@@ -35,10 +35,9 @@ class AddOffsetsToTxnHandler:
             partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, self._offsets_partition_for(body.group_id))
             producer = ProducerStamp(body.producer_id, body.producer_epoch)
             event = AddPartitions(body.transactional_id, producer, frozenset((partition,)), 0)
-            answer = ask(
-                self._coordinators, TransactionMachine.add_partitions, event, lambda refused: refused
+            error_code = await self._coordinators.submit(
+                event.transactional_id, TransactionMachine.add_partitions, lambda refused: refused, event
             )
-            error_code = await answer
         return unthrottled(
             AddOffsetsToTxnResponse,
             error_code=older_fencing(error_code, request.api_version, _KNOWS_PRODUCER_FENCED),

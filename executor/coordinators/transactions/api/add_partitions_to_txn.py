@@ -33,7 +33,7 @@ from kio.schema.add_partitions_to_txn.v5.response import (
 
 from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
-from sparklog.executor.coordinators.transactions.api.producer_requests import ask, older_fencing, outcomes_of
+from sparklog.executor.coordinators.transactions.api.producer_requests import older_fencing, outcomes_of
 from sparklog.executor.coordinators.transactions.machine.events import (
     AddPartitions,
     PartitionErrors,
@@ -106,10 +106,14 @@ class AddPartitionsToTxnHandler:
             return transactional_id, partitions, refusals
         if verify_only:
             verify = VerifyPartitions(transactional_id, producer, partitions)
-            decide = TransactionMachine.verify_partitions
-            return transactional_id, partitions, ask(self._coordinators, decide, verify, _as_it_is)
-        add = AddPartitions(transactional_id, producer, partitions, transaction_version)
-        answer = ask(self._coordinators, TransactionMachine.add_partitions, add, _as_it_is)
+            answer = self._coordinators.submit(
+                transactional_id, TransactionMachine.verify_partitions, _as_it_is, verify
+            )
+        else:
+            add = AddPartitions(transactional_id, producer, partitions, transaction_version)
+            answer = self._coordinators.submit(
+                transactional_id, TransactionMachine.add_partitions, _as_it_is, add
+            )
         return transactional_id, partitions, answer
 
     async def _refusals(self, partitions: Iterable[TopicPartition], *, of_client: bool) -> PartitionErrors:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from kio.schema.describe_transactions.v0.response import TopicData
 
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
-from sparklog.executor.coordinators.transactions.api.producer_requests import ask, outcomes_of
+from sparklog.executor.coordinators.transactions.api.producer_requests import outcomes_of
 from sparklog.executor.coordinators.transactions.machine.events import Describe
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
@@ -47,7 +47,9 @@ class DescribeTransactionsHandler:
             answer: Deferred | ErrorCode = ErrorCode.invalid_request
             if transactional_id:
                 event = Describe(transactional_id)
-                answer = ask(self._coordinators, TransactionMachine.describe, event, lambda refused: refused)
+                answer = self._coordinators.submit(
+                    transactional_id, TransactionMachine.describe, lambda refused: refused, event
+                )
             asked.append((transactional_id, answer))
         known = await outcomes_of([answer for _, answer in asked])
         states = []

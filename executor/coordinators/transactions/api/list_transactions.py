@@ -22,6 +22,7 @@ from sparklog.executor.coordinators.machine.regular_expressions import compiled
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.api.producer_requests import outcomes_of
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata, TransactionState
+from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.serving.requests import Request, Response
 from sparklog.node.serving.throttling import unthrottled
@@ -49,9 +50,7 @@ class ListTransactionsHandler:
         except ValueError:
             return _response(ErrorCode.invalid_regular_expression)
         asked = [
-            self._coordinators.submit_to(
-                partition, lambda machine, token, now: machine.list_all(token, now), lambda refusal: refusal
-            )
+            self._coordinators.submit_to(partition, TransactionMachine.list_all, lambda refusal: refusal)
             for partition in partitions
         ]
         outcomes = await outcomes_of(asked)

@@ -9,12 +9,9 @@ from sparklog.executor.coordinators.machine.coordinator_machine import Coordinat
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.coordinators.transactions.machine.events import (
     NEEDS_PRODUCER_ID,
-    AddPartitions,
-    Describe,
     EndTransaction,
     InitProducer,
     ProducerOutcome,
-    VerifyPartitions,
 )
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
 from sparklog.node.serving.requests import Deferred
@@ -29,7 +26,6 @@ NewProducerId = Callable[[int], Coroutine[Any, Any, ProducerId]]
 """Returns an unused id; raises KafkaError if there is none within so many ms."""
 ALLOCATION_TIMEOUT_MS: Final = 10_000
 
-_Event = TypeVar("_Event", InitProducer, EndTransaction, AddPartitions, VerifyPartitions, Describe)
 _ProducerEvent = TypeVar("_ProducerEvent", InitProducer, EndTransaction)
 
 
@@ -40,17 +36,6 @@ async def nobody_allocates(timeout_ms: int) -> ProducerId:
         KafkaError: always.
     """
     raise KafkaError(ErrorCode.coordinator_not_available, "there is no controller to allocate producer ids")
-
-
-def ask(
-    coordinators: CoordinatorRuntime,
-    decide: Callable[[TransactionMachine, _Event, Token, Now], CoordinatorResult],
-    event: _Event,
-    refuse: Callable[[ErrorCode], Any],
-) -> Deferred:
-    return coordinators.submit(
-        event.transactional_id, lambda machine, token, now: decide(machine, event, token, now), refuse
-    )
 
 
 async def outcomes_of(
@@ -90,7 +75,7 @@ async def ask_as_producer(
     new_producer_id: NewProducerId,
 ) -> ProducerOutcome:
     """Submit a producer's event; if it needs a new producer id, allocate one and submit it again."""
-    outcome = await ask(coordinators, decide, event, ProducerOutcome)
+    outcome = await coordinators.submit(event.transactional_id, decide, ProducerOutcome, event)
     while outcome is NEEDS_PRODUCER_ID:
         try:
             event = event._replace(new_producer_id=await in_task(new_producer_id(ALLOCATION_TIMEOUT_MS)))
@@ -98,7 +83,7 @@ async def ask_as_producer(
             logger.warning("No producer id for %s: %s", event.transactional_id, error)
             # The controller may succeed later; clients retry this code.
             return ProducerOutcome(ErrorCode.coordinator_load_in_progress)
-        outcome = await ask(coordinators, decide, event, ProducerOutcome)
+        outcome = await coordinators.submit(event.transactional_id, decide, ProducerOutcome, event)
     assert isinstance(outcome, ProducerOutcome)
     return outcome
 

@@ -12,7 +12,7 @@ from kio.schema.write_txn_markers.v2.response import (
 )
 
 from sparklog.executor.control.broker_connections import BrokerConnections
-from sparklog.executor.coordinators.machine.coordinator_machine import Now, ProducerStamp
+from sparklog.executor.coordinators.machine.coordinator_machine import ProducerStamp
 from sparklog.executor.coordinators.transactions.machine.events import SendMarkers
 from sparklog.executor.coordinators.transactions.marker_sender import COMPLETED_AT_ONCE, MarkerSender
 from sparklog.node.endpoints import Endpoint
@@ -34,7 +34,7 @@ class Origin:
     def __init__(self) -> None:
         self.decides = asyncio.Event()
 
-    def decide(self, decide: Callable[[Any, Now], Any]) -> None:
+    def decide(self, decide: Callable[..., Any], *event: Any) -> None:
         """Hear that the transaction is complete."""
         self.decides.set()
 
@@ -85,7 +85,7 @@ def test_transactions_of_deleted_partitions_are_completed_in_several_turns() -> 
     turns: list[int] = []
 
     class Counting(Origin):
-        def decide(self, decide: Callable[[Any, Now], Any]) -> None:
+        def decide(self, decide: Callable[..., Any], *event: Any) -> None:
             completed.append(len(turns))
 
     async def scenario() -> None:

@@ -57,7 +57,7 @@ class ConsumerGroupApis(ConsumerConversation):
         }
 
     def submit(  # type: ignore[override]
-        self, key: str, decide: Any, refuse: Any = None, *, waits_for_others: bool = False
+        self, key: str, decide: Any, refuse: Any = None, *event: Any, waits_for_others: bool = False
     ) -> Any:
         if refuse is None:  # of a member that the conversation plays itself
             return super().submit(key, decide)  # type: ignore[arg-type]
@@ -65,10 +65,10 @@ class ConsumerGroupApis(ConsumerConversation):
         if self.error is not None:
             deferred.complete(refuse(self.error))
         else:
-            super().submit(decide, deferred)
+            super().submit(lambda machine, token, now: decide(machine, *event, token, now), deferred)
         return deferred
 
-    def submit_to(self, partition: int, decide: Any, refuse: Any) -> Deferred:
+    def submit_to(self, partition: int, decide: Any, refuse: Any, *event: Any) -> Deferred:
         raise AssertionError("these APIs name a group")
 
     def _answer(self, token: Any, response: Any) -> None:

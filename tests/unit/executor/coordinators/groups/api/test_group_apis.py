@@ -87,7 +87,7 @@ class Groups(GroupConversation):
         return decision
 
     def submit(  # type: ignore[override]
-        self, key: str, decide: Any, refuse: Any = None, *, waits_for_others: bool = False
+        self, key: str, decide: Any, refuse: Any = None, *event: Any, waits_for_others: bool = False
     ) -> Any:
         if refuse is None:  # of a member that the conversation plays itself
             return super().submit(key, decide)  # type: ignore[arg-type]
@@ -95,14 +95,14 @@ class Groups(GroupConversation):
         if self.error is not None:
             deferred.complete(refuse(self.error))
         else:
-            super().submit(decide, deferred)
+            super().submit(lambda machine, token, now: decide(machine, *event, token, now), deferred)
         return deferred
 
     def is_complete(self) -> bool:
         return self.has_all_coordinators
 
-    def submit_to(self, partition: int, decide: Any, refuse: Any) -> Deferred:
-        deferred: Deferred = self.submit(str(partition), decide, refuse)
+    def submit_to(self, partition: int, decide: Any, refuse: Any, *event: Any) -> Deferred:
+        deferred: Deferred = self.submit(str(partition), decide, refuse, *event)
         return deferred
 
     def _answer(self, token: Any, response: Any) -> None:
