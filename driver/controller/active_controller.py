@@ -106,7 +106,6 @@ class ActiveController:
         self._host = host
         self._begin_quorum_epochs: set[asyncio.Task[None]] = set()
         self._log_questions: dict[BrokerId, asyncio.Task[None]] = {}
-        self._progress_scheduled = False
         self._next_decision: asyncio.Handle | None = None
         """The next decision without a request, in the next turn of the loop."""
         self._applied_bytes = 0
@@ -134,7 +133,7 @@ class ActiveController:
             fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
             now_ms=monotonic_ms(),
         )
-        self.fetches = MetadataFetches(cluster_id, log, self.quorum, self._fetched, self._deposed)
+        self.fetches = MetadataFetches(cluster_id, log, self.quorum, self.commit_queue, self._deposed)
         self.handlers = controller_handlers(
             cluster_id,
             config,
@@ -246,28 +245,13 @@ class ActiveController:
             self._host.fail(error)
             return
         self.quorum.voters_appended(voters, self._log.log_end_offset)
-        self._schedule_progress()
+        self.fetches.schedule_progress()
 
     def _replay_control(self, last_offset: Offset) -> None:
         self.controller.replay((), last_offset, self._log.leader_epoch)
 
-    def _fetched(self, key: VoterKey, fetch_offset: Offset) -> None:
-        if self.quorum.fetched(key, fetch_offset, self._log.log_end_offset, monotonic_ms()):
-            self.commit_queue.high_watermark_moved(self.quorum.high_watermark)
-            self._schedule_progress()
-
-    def _schedule_progress(self) -> None:
-        # Once for all decisions of this turn of the loop: the fetchers get them in one response.
-        if not self._progress_scheduled:
-            self._progress_scheduled = True
-            asyncio.get_running_loop().call_soon(self._progress)
-
-    def _progress(self) -> None:
-        self._progress_scheduled = False
-        self.fetches.progress()
-
     def _appended(self) -> None:
-        self._schedule_progress()
+        self.fetches.schedule_progress()
         if not self.controller.is_settled:
             self._schedule_decision()
 

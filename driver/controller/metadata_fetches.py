@@ -2,15 +2,17 @@
 
 Uncommitted records are served too, since fetches commit them. The high watermark in the response bounds the
 records that may be acted upon; a fetcher that does not know it is answered at once (KIP-1166). A fetch shows
-the progress of the fetcher only if the fetcher's log agrees with this one.
+the progress of the fetcher only if the fetcher's log agrees with this one; progress of a majority commits.
 """
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
 from kio.schema.fetch.v18.request import FetchRequest
 from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest
 
+from sparklog.driver.controller.commit_queue import CommitQueue
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.metadata_log import MetadataLog
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
@@ -30,19 +32,16 @@ class MetadataFetches:
         cluster_id: str,
         log: MetadataLog,
         quorum: QuorumLeader,
-        on_fetched: Callable[[VoterKey, Offset], None],
+        commit_queue: CommitQueue,
         on_deposed: Callable[[VoterKey, LeaderEpoch], None],
     ) -> None:
-        """Serve `log`.
-
-        `on_fetched` gets a replica and the offset below which it has everything, `on_deposed` a replica that
-        follows a newer leader, and its epoch.
-        """
+        """Serve `log`; `on_deposed` gets a replica that follows a newer leader, and its epoch."""
         self._cluster_id = cluster_id
         self._log = log
         self._quorum = quorum
-        self._on_fetched = on_fetched
+        self._commit_queue = commit_queue
         self._on_deposed = on_deposed
+        self._progress_scheduled = False
         self._waiting: dict[Deferred, tuple[FetchRequest, int]] = {}
         self.known_offsets: dict[BrokerId, Offset] = {}
         """The high watermark that each broker knows."""
@@ -51,7 +50,7 @@ class MetadataFetches:
         """Answer a Fetch of any version from 13 on, or hold it until there is something new."""
         if request.cluster_id not in (None, self._cluster_id):
             return fetch_refusal(ErrorCode.inconsistent_cluster_id)
-        self._note(request)
+        self._note(request, now_ms)
         wait_ms = request.max_wait // timedelta(milliseconds=1)
         if wait_ms > 0 and request.min_bytes > 0 and self._is_at_end(request):
             deferred = Deferred()
@@ -81,8 +80,17 @@ class MetadataFetches:
     def log_end_offset(self) -> Offset:
         return self._log.log_end_offset
 
-    def progress(self) -> None:
-        """Answer the fetches for which records have been appended or committed since."""
+    def schedule_progress(self) -> None:
+        """Answer the fetches for which records have been appended or committed, in the next turn of the loop.
+
+        Once for all decisions of a turn: the fetchers get them in one response.
+        """
+        if not self._progress_scheduled:
+            self._progress_scheduled = True
+            asyncio.get_running_loop().call_soon(self._progress)
+
+    def _progress(self) -> None:
+        self._progress_scheduled = False
         for deferred, (request, _) in list(self._waiting.items()):
             if not self._is_at_end(request):
                 del self._waiting[deferred]
@@ -95,7 +103,7 @@ class MetadataFetches:
                 del self._waiting[deferred]
                 deferred.complete(self._served().answer(request))
 
-    def _note(self, request: FetchRequest) -> None:
+    def _note(self, request: FetchRequest, now_ms: int) -> None:
         for topic in request.topics:
             for partition in topic.partitions:
                 if topic.topic_id != CLUSTER_METADATA_TOPIC_ID or partition.replica_directory_id is None:
@@ -107,7 +115,12 @@ class MetadataFetches:
                     topic.topic_id, partition
                 ):
                     self.known_offsets[key.node_id] = partition.high_watermark
-                    self._on_fetched(key, partition.fetch_offset)
+                    self._fetched(key, partition.fetch_offset, now_ms)
+
+    def _fetched(self, key: VoterKey, fetch_offset: Offset, now_ms: int) -> None:
+        if self._quorum.fetched(key, fetch_offset, self._log.log_end_offset, now_ms):
+            self._commit_queue.high_watermark_moved(self._quorum.high_watermark)
+            self.schedule_progress()
 
     def _forget(self, deferred: Deferred) -> None:
         self._waiting.pop(deferred, None)

@@ -1,13 +1,17 @@
 """The driver's copy of the metadata log with snapshots beside it, and what is answered to who needs one."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from kio.schema.fetch.v18.request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
+from sparklog.driver.controller.commit_queue import CommitQueue
+from sparklog.driver.controller.machine.controller import Controller
+from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.metadata_fetches import MetadataFetches
 from sparklog.driver.controller.metadata_log import MetadataLog
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
@@ -82,14 +86,24 @@ class Leader:
     def __init__(self, log: MetadataLog) -> None:
         lead(log)
         self.quorum = QuorumLeader(6, VOTERS, 41, wanted_voters=(1,), fetch_timeout_ms=1_000, now_ms=0)
-        self.fetched: list[tuple[VoterKey, int]] = []
-        self.fetches = MetadataFetches(
-            CLUSTER_ID,
+        self.commits: list[MetadataImage] = []
+        commit_queue = CommitQueue(
+            Controller(CLUSTER_ID, BrokerConfig.from_mapping({}), uuid4, image_of(log)),
             log,
-            self.quorum,
-            lambda key, offset: self.fetched.append((key, offset)),
-            lambda key, leader_epoch: None,
+            later=lambda action: None,
+            on_append=lambda: None,
+            on_commit=self.commits.append,
+            on_failure=lambda error: None,
         )
+        commit_queue.submit(ControllerResult((), None), lambda reply: None)
+        self.fetches = MetadataFetches(
+            CLUSTER_ID, log, self.quorum, commit_queue, lambda key, leader_epoch: None
+        )
+
+    @property
+    def fetched(self) -> list[tuple[VoterKey, int]]:
+        """How far the replicas are known to have the log."""
+        return [(key, each.log_end_offset) for key, each in self.quorum.replicas.items()]
 
     def fetch(self, offset: int, last_epoch: int) -> Any:
         """Return what a fetch of the voter in this epoch is answered about the log, at once."""
@@ -108,8 +122,11 @@ class Leader:
             topics=(FetchTopic(topic_id=CLUSTER_METADATA_TOPIC_ID, partitions=(partition,)),),
             forgotten_topics_data=(),
         )
-        answer: Any = self.fetches.fetch(request, 0)
-        return answer.responses[0].partitions[0]
+
+        async def answered() -> Any:
+            return self.fetches.fetch(request, 0)
+
+        return asyncio.run(answered()).responses[0].partitions[0]
 
 
 @pytest.mark.parametrize(("offset", "last_epoch"), [(0, -1), (40, 4), (41, 3), (43, 3)])
@@ -135,6 +152,16 @@ def test_fetch_that_the_log_can_answer_is_told_no_snapshot(
     assert (answer.snapshot_id.end_offset, answer.diverging_epoch.end_offset) == (-1, -1)
     assert bool(len(answer.records)) == (offset < 44)
     assert leader.fetched == [(OURS, offset)]
+
+
+def test_fetch_of_a_majority_commits_what_it_has(log: MetadataLog) -> None:
+    """The fetch shows that the voter has flushed all below its offset; decisions up to there are answered."""
+    leader = Leader(log)
+    leader.fetch(43, 6)
+    assert (leader.quorum.high_watermark, leader.commits) == (43, [])
+    leader.fetch(44, 6)
+    assert leader.quorum.high_watermark == 44
+    assert [image.offset for image in leader.commits] == [43]
 
 
 def test_voter_that_fetches_a_snapshot_is_in_touch(log: MetadataLog) -> None:
