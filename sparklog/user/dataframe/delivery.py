@@ -86,7 +86,8 @@ class AtLeastOnce:
         """
         try:
             with _client(self._options) as client:
-                return WrittenRecords(*self._write(client, iterator))
+                written = self._write(client, iterator)
+                return WrittenRecords(written.counts, written.oldest_timestamps_ms, written.topic_ids)
         except Exception as error:
             if (refused := refusal(None, error)) is None:
                 raise
@@ -96,10 +97,11 @@ class AtLeastOnce:
         """Write all rows, with the identity of the process's previous task if that succeeded."""
         started: list[Producer] = []
 
-        def start(producer: Producer) -> None:
+        def start(producer: Producer) -> bool:
             before, client.last_producer = client.last_producer, None
             producer.start(before)
             started.append(producer)
+            return True
 
         written = self._rows.write(client.cluster, rows, start)
         for producer in started:
@@ -159,11 +161,10 @@ class ExactlyOnce:
         try:
             with _client(self._options) as client:
                 written = self._rows.write(
-                    client.cluster, attempt.unless_decided(client, rows), attempt.begin
+                    client.cluster, rows, lambda producer: attempt.begin_unless_decided(client, producer)
                 )
                 if attempt.ends_too_late(client):
-                    attempt.unwritten_rows += written.counts.total()
-                    written = written._replace(counts=Counter())
+                    written = written._replace(counts=Counter(), unwritten_rows=written.counts.total())
         except BaseException as error:
             attempt.give_up()
             if isinstance(error, Exception) and (refused := refusal(batch, error)) is not None:
@@ -176,7 +177,7 @@ class ExactlyOnce:
             topic_ids=written.topic_ids,
             transaction=attempt.transaction,
             waits_for_ever=attempt.waits_for_ever,
-            unwritten_rows=attempt.unwritten_rows,
+            unwritten_rows=written.unwritten_rows,
         )
 
     def commit(
@@ -217,22 +218,22 @@ class _Attempt:
         self._batch = batch
         self.transaction: WriterTransaction | None = None
         self.waits_for_ever = True
-        self.unwritten_rows = 0
 
-    def unless_decided(self, client: SinkClient, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, after beginning a transaction for them; yield none if the batch is decided."""
-        is_written = False
-        for batch in rows:
-            if batch.num_rows and self.transaction is None and not is_written:
-                is_written = self._begin_unless_decided(client)
-            if is_written:
-                self.unwritten_rows += batch.num_rows
-            else:
-                yield batch
-
-    def begin(self, producer: Producer) -> None:
-        assert self.transaction is not None, "rows come with one"
-        producer.begin_transaction(*self.transaction)
+    def begin_unless_decided(self, client: SinkClient, producer: Producer) -> bool:
+        """Begin a transaction for the rows; return False if the batch is decided, and so is written."""
+        batch, process = self._batch, this_process()
+        if not process.has_written(batch.sink, batch.run_id):
+            # A run may have begun because a topic was created again, or got more partitions.
+            client.cluster.forget_older(_OF_A_RUN_MS)
+        writer_ids = process.writer_ids(batch.sink, batch.run_id, batch.batch_id)
+        transaction, waits_for_ever = client.initialize_writer(
+            batch.sink, writer_ids, self._options.transaction_timeout_ms
+        )
+        if self._verdict(client) is Verdict.ALREADY_DECIDED:
+            return False
+        self.transaction, self.waits_for_ever = transaction, waits_for_ever
+        producer.begin_transaction(*transaction)
+        return True
 
     def ends_too_late(self, client: SinkClient) -> bool:
         """Return whether the batch was decided meanwhile; the transaction is aborted then.
@@ -260,20 +261,6 @@ class _Attempt:
             logger.warning(
                 "Transaction %s could not be aborted yet: %s", self.transaction.transactional_id, error
             )
-
-    def _begin_unless_decided(self, client: SinkClient) -> bool:
-        batch, process = self._batch, this_process()
-        if not process.has_written(batch.sink, batch.run_id):
-            # A run may have begun because a topic was created again, or got more partitions.
-            client.cluster.forget_older(_OF_A_RUN_MS)
-        writer_ids = process.writer_ids(batch.sink, batch.run_id, batch.batch_id)
-        transaction, waits_for_ever = client.initialize_writer(
-            batch.sink, writer_ids, self._options.transaction_timeout_ms
-        )
-        if self._verdict(client) is Verdict.ALREADY_DECIDED:
-            return True
-        self.transaction, self.waits_for_ever = transaction, waits_for_ever
-        return False
 
     def _verdict(self, client: SinkClient) -> Verdict:
         batch = self._batch

@@ -33,6 +33,8 @@ class WrittenRows(NamedTuple):
     """By topic; topics without event times are missing."""
     topic_ids: Mapping[str, UUID | None]
     """Id of each topic, from before its first row was written."""
+    unwritten_rows: int
+    """All rows, if the caller has found them written already."""
 
 
 class RowWriter:
@@ -48,11 +50,12 @@ class RowWriter:
         self._options = options
 
     def write(
-        self, cluster: ClusterClient, rows: Iterator[pa.RecordBatch], begin: Callable[[Producer], None]
+        self, cluster: ClusterClient, rows: Iterator[pa.RecordBatch], begin: Callable[[Producer], bool]
     ) -> WrittenRows:
         """Write all rows of a task; return when all are acknowledged.
 
-        `begin` gives the producer its id, before the first row is written; it isn't called without rows.
+        `begin` gives the producer its id, before the first row is written, or returns False: then none is
+        written. It isn't called without rows.
 
         Raises:
             InvalidRowError: a row cannot become a record.
@@ -78,19 +81,22 @@ class RowWriter:
             batch_size_bytes=self._options.producer.batch_size_bytes,
             buffer_bytes=self._options.producer.buffer_bytes,
         )
-        started = False
+        writes: bool | None = None
+        unwritten_rows = 0
         for batch in rows:
             if not batch.num_rows:
                 continue
-            if not started:
-                begin(producer)
-                started = True
+            if writes is None:
+                writes = begin(producer)
+            if not writes:
+                unwritten_rows += batch.num_rows
+                continue
             for routed in router.add(batch):
                 self._send(producer, routed)
         for routed in router.drain():
             self._send(producer, routed)
         producer.flush()
-        return WrittenRows(producer.acknowledged, router.oldest_timestamps_ms, topic_ids)
+        return WrittenRows(producer.acknowledged, router.oldest_timestamps_ms, topic_ids, unwritten_rows)
 
     def find_topic(self, cluster: ClusterClient) -> None:
         """Check that the topic of all rows exists; brokers may create it on this request.
