@@ -1,6 +1,7 @@
 """The table of a broker's listeners: the handler of each API.
 
-A module here that has a function `handlers` is found without being listed.
+A module here that has a function `handlers` is found without being listed. Requests that the controller
+answers are forwarded, as their rows say; transactions and telemetry have handlers of their own.
 """
 
 from importlib import import_module
@@ -12,6 +13,7 @@ from sparklog.executor.api.services import BrokerServices
 from sparklog.node.apis.cluster_actions import cluster_actions, guarded_cluster_actions
 from sparklog.node.apis.listeners import listener_apis, offered
 from sparklog.node.apis.row import Side
+from sparklog.node.apis.table import FORWARDED_APIS
 from sparklog.node.serving.requests import Api, Handler
 from sparklog.protocol.codec.apis import ApiKey
 
@@ -22,7 +24,12 @@ def broker_apis(services: BrokerServices) -> dict[ApiKey, Api]:
     Raises:
         ValueError: a row has no handler, or a handler no row.
     """
-    handlers: dict[ApiKey, Handler] = {}
+    handlers: dict[ApiKey, Handler] = {
+        **dict.fromkeys(FORWARDED_APIS, services.senders.forwarder.forward),
+        **services.replicas.coordinators.transactions.handlers(),
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: services.monitoring.telemetry.get_subscriptions,
+        ApiKey.PUSH_TELEMETRY: services.monitoring.telemetry.push,
+    }
     for module in walk_packages(api.__path__, f"{api.__name__}."):
         make = getattr(import_module(module.name), "handlers", None)
         if make is not None:

@@ -1,7 +1,8 @@
 """Forwards a client's admin request to the controller unchanged, and returns its answer unchanged.
 
 The request travels inside an Envelope (KIP-590), header and all, so that the controller sees its version and
-correlation id; the response in the answer is the client's, byte for byte.
+correlation id; the response in the answer is the client's, byte for byte. The broker itself refuses only if
+the controller cannot be reached: by the row's refusal with REQUEST_TIMED_OUT, after which clients try again.
 
 A request whose connection is lost, or whose controller does not lead, is sent again until it times out. The
 controller may have carried it out by then: a created topic is answered with TOPIC_ALREADY_EXISTS.
