@@ -7,7 +7,7 @@ call without progress for `SILENCE_S` is given up. Its thread cannot be stopped,
 - it may still use the connections of its catalogue: the caller opens the table again, with a new catalogue;
 - `SilentCalls` bounds how many such threads there are.
 
-What computes, such as the comparison of 100,000 files, has one thread at a time (`compute`): a second one
+A computation, such as the comparison of 100,000 files, has one thread at a time (`compute`): a second one
 makes it no faster, and each keeps Python's lock from the loop for some milliseconds whenever that needs it.
 """
 
