@@ -22,7 +22,6 @@ from sparklog.executor.api import (
     describe_producers,
     list_offsets,
     offset_for_leader_epoch,
-    transactions,
     write_txn_markers,
 )
 from sparklog.executor.api.fetch import fetch
@@ -73,7 +72,6 @@ _PARTITION_APIS: Final = (
     describe_producers,
     list_offsets,
     offset_for_leader_epoch,
-    transactions,
     write_txn_markers,
     fetch,
     produce,
@@ -189,7 +187,7 @@ class Brokers:
         services = PartitionServices(config=self.config, replicas=broker.replicas, quotas=broker.quotas)
         handlers = {
             api_key: each for module in _PARTITION_APIS for api_key, each in module.handlers(services).items()
-        }
+        } | broker.replicas.coordinators.transactions.handlers()
         broker.apis = listener_apis(Side.BROKER, handlers, broker.replicas.lease.obey)
         broker.listener = await Listener.start(
             "127.0.0.1",
