@@ -18,7 +18,7 @@ from uuid import UUID
 from sparklog.executor.control.broker_connections import BrokerConnections
 from sparklog.executor.coordinators.coordinators import Coordinators
 from sparklog.executor.coordinators.transactions.api.producer_requests import NewProducerId, nobody_allocates
-from sparklog.executor.fetching.fetchers import Fetchers
+from sparklog.executor.fetching.fetchers import Fetchers, FollowerServices
 from sparklog.executor.fetching.leader_offsets import LeaderOffsets
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.fetching.tiered_ends import TieredEnds
@@ -198,7 +198,7 @@ class Replicas:
             config,
             suspicions,
             self.replication_quotas.follower,
-            offsets,
+            FollowerServices(offsets, threads.background),
             cluster_credentials,
         )
         self.tier_building: Final = self._fetchers.tier_building
@@ -251,7 +251,7 @@ class Replicas:
             load_producers=self._producer_loads.start,
             log_failed=self.failures.log_failed,
             log_damaged=self.failures.log_damaged,
-            is_in_sync=self.failures.is_in_sync,
+            is_in_sync_with_others=self.failures.is_in_sync_with_others,
             begins_at_tiered_end=lambda: self._settings.config.follower_fetch_last_tiered_offset_enable,
             traffic=traffic,
         )

@@ -43,16 +43,17 @@ class FetcherSettings:
     """The protocol and credentials of the connection."""
 
 
-class LogPreparation(NamedTuple):
-    """Steps that a replica's log may need before records are fetched into it; `Fetcher.go_on` ends each."""
+class LogWork(NamedTuple):
+    """Work on a replica's log, during which nothing is fetched for it. Each ends with `Fetcher.go_on`."""
 
     build_from_tier: Callable[[Replica], None]
-    """Begins to build the log from the object store."""
+    """Begin the log again where its tier ends."""
     sync_topic_id: Callable[[Replica], None]
-    """Begins to put the topic's id on the disk."""
+    """Put the log's topic id on the disk, before its first records."""
 
 
-NO_PREPARATION: Final = LogPreparation(lambda replica: None, lambda replica: None)
+NO_LOG_WORK: Final = LogWork(lambda replica: None, lambda replica: None)
+"""For logs without a tier whose topic ids are on the disk."""
 
 
 class Fetcher:
@@ -72,7 +73,7 @@ class Fetcher:
         settings: FetcherSettings,
         suspicions: BrokerSuspicions,
         rest_of: Callable[[Replica, int], int | None] = lambda replica, fetched_bytes: None,
-        preparation: LogPreparation = NO_PREPARATION,
+        log_work: LogWork = NO_LOG_WORK,
     ) -> None:
         """Fetch from a leader at a host and port.
 
@@ -85,7 +86,7 @@ class Fetcher:
         self._settings = settings
         self._suspicions = suspicions
         self._rest_of = rest_of
-        self._preparation = preparation
+        self._log_work = log_work
         self._fetches = LeaderFetches(broker_id, settings.limits)
         self._changed = asyncio.Event()
         """Set when a request may have become due."""
@@ -258,7 +259,7 @@ class Fetcher:
         for replica, answered, records in self._fetches.answered(response):
             if records and replica.log.identity_unsynced:
                 self._fetches.hold(replica)
-                self._preparation.sync_topic_id(replica)
+                self._log_work.sync_topic_id(replica)
                 continue
             try:
                 advice = replica.take_fetched(answered, records, wall_ms)
@@ -274,7 +275,7 @@ class Fetcher:
             elif self._lags:
                 self._lags.pop(replica, None)
             if isinstance(advice, AskLeaderOffsets):
-                self._preparation.build_from_tier(replica)
+                self._log_work.build_from_tier(replica)
             elif advice is not None:
                 logger.log(
                     logging.DEBUG if self._fetches.was_refused(replica) else logging.INFO,

@@ -6,9 +6,10 @@ once; `apply` ends the fetchers without partitions and replaces those whose lead
 
 import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from typing import Final, NamedTuple
 
-from sparklog.executor.fetching.fetcher import Fetcher, FetcherSettings, LogPreparation
+from sparklog.executor.fetching.fetcher import Fetcher, FetcherSettings, LogWork
 from sparklog.executor.fetching.leader_fetches import FetchLimits
 from sparklog.executor.fetching.leader_offsets import LeaderOffsets
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
@@ -39,6 +40,15 @@ class _Slot(NamedTuple):
     number: int
 
 
+class FollowerServices(NamedTuple):
+    """Services for followers' logs beside fetches."""
+
+    leader_offsets: LeaderOffsets
+    """Asks leaders where their logs start and their tiers end."""
+    disk_threads: Executor
+    """Wait for disks."""
+
+
 class Fetchers(RoleListener[Replica]):
     def __init__(
         self,
@@ -48,13 +58,12 @@ class Fetchers(RoleListener[Replica]):
         config: BrokerConfig,
         suspicions: BrokerSuspicions,
         quota: ReplicationQuota,
-        leader_offsets: LeaderOffsets,
+        services: FollowerServices,
         cluster_credentials: ClusterCredentials = NO_CREDENTIALS,
     ) -> None:
         """Fetch for the replicas in `table`; `quota` limits all of their fetches together.
 
-        `leader_offsets` asks leaders for those of their logs and tiers, `cluster_credentials` is the protocol
-        and credentials of the connections.
+        `cluster_credentials` is the protocol and credentials of the connections.
         """
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -76,8 +85,8 @@ class Fetchers(RoleListener[Replica]):
             warn_after_ms=2 * config.broker_heartbeat_interval_ms,
             cluster_credentials=cluster_credentials,
         )
-        self._topic_id_syncs = TopicIdSyncs(self._may_go_on)
-        self.tier_building: Final = TierBuilding(leader_offsets, self._may_go_on)
+        self._topic_id_syncs = TopicIdSyncs(services.disk_threads, self._may_go_on)
+        self.tier_building: Final = TierBuilding(services.leader_offsets, self._may_go_on)
         """Builds the logs of followers whose leaders have the next records in the tier alone."""
         self._fetchers: dict[_Slot, Fetcher] = {}
         self._slots: dict[Replica, _Slot] = {}
@@ -108,7 +117,7 @@ class Fetchers(RoleListener[Replica]):
                 self._settings,
                 self._suspicions,
                 self._rest_of,
-                LogPreparation(self.tier_building.start, self._topic_id_syncs.start),
+                LogWork(self.tier_building.start, self._topic_id_syncs.start),
             )
             self._fetchers[slot] = fetcher
             fetcher.start()

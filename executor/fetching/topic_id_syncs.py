@@ -6,21 +6,17 @@ meanwhile, and the records that had come are fetched again.
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from concurrent.futures import Executor
 
 from sparklog.executor.partitions.replica import Replica
 from sparklog.protocol.errors import KafkaError
 
-SYNCS_AT_A_TIME: Final = 16
-"""They wait for the disk, which syncs many files at once about as fast as one."""
-
 
 class TopicIdSyncs:
-    def __init__(self, on_ended: Callable[[Replica, bool], None]) -> None:
+    def __init__(self, executor: Executor, on_ended: Callable[[Replica, bool], None]) -> None:
         """`on_ended` is called with each replica that may be fetched for again, and whether it has synced."""
         self._on_ended = on_ended
-        self._threads = ThreadPoolExecutor(SYNCS_AT_A_TIME, "sparklog-topic-id")
+        self._executor = executor
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, replica: Replica) -> None:
@@ -33,12 +29,11 @@ class TopicIdSyncs:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._threads.shutdown(wait=False)
 
     async def _sync(self, replica: Replica) -> None:
         following, succeeded = replica.follower_state, False
         try:
-            await asyncio.get_running_loop().run_in_executor(self._threads, replica.log.sync_identity)
+            await asyncio.get_running_loop().run_in_executor(self._executor, replica.log.sync_identity)
         except KafkaError as error:
             replica.fail_if_storage(error)
         else:

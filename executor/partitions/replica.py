@@ -87,8 +87,8 @@ class ReplicaHost:
     log_failed: Callable[["Replica", BaseException], None]
     log_damaged: Callable[["Replica"], None]
     """Report that this replica does not count for now, and an in-sync one must lead."""
-    is_in_sync: Callable[["Replica"], bool] = lambda replica: False
-    """Whether the metadata has the replica in the ISR."""
+    is_in_sync_with_others: Callable[["Replica"], bool] = lambda replica: False
+    """Whether the metadata has the replica in the ISR, and another one."""
     begins_at_tiered_end: Callable[[], bool] = lambda: False
     """follower.fetch.last.tiered.offset.enable, which may change."""
     traffic: BrokerTraffic = field(default_factory=BrokerTraffic)
@@ -600,12 +600,12 @@ class Replica:
     def found_damage(self, damage: Damage) -> None:
         """Stop serving damaged records: let another in-sync replica lead, or refuse them.
 
-        A follower in sync leaves the ISR, to be repaired. One that is not might be on its way into the ISR
-        with what it has: it stays as it is.
+        A follower leaves the ISR, to be repaired, unless it is the last one there. One outside of it might be
+        on its way in with what it has: it stays as it is.
         """
         leader = self.leadership
         if leader is None:
-            if self.follower_state is not None and self._host.is_in_sync(self):
+            if self.follower_state is not None and self._host.is_in_sync_with_others(self):
                 logger.error("%s: following no more until it is repaired: %s", self, damage.reason)
                 self._give_up(damage)
             return

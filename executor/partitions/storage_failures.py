@@ -44,14 +44,14 @@ class StorageFailures:
             self.directory_failed(directory, error)
 
     def log_damaged(self, replica: Replica) -> None:
-        """Report a replica with a damaged log to the controller: it leaves the ISR and leads no longer."""
+        """Report that a replica with a damaged log must leave the ISR, and another one must lead."""
         self._reports.damaged(replica.key)
         self._report(replica)
 
-    def is_in_sync(self, replica: Replica) -> bool:
-        """Whether the metadata has a replica of this broker in the ISR."""
+    def is_in_sync_with_others(self, replica: Replica) -> bool:
+        """Whether the metadata has a replica of this broker in the ISR, and is not left with it alone."""
         registration = self._table.image.topics.partition(*replica.key)
-        return registration is not None and self._broker_id in registration.isr
+        return registration is not None and {self._broker_id} < {*registration.isr}
 
     def directory_failed(self, directory: LogDirectory, error: BaseException) -> None:
         """Take a directory with a failed disk, and all its replicas, offline until the broker restarts."""

@@ -142,6 +142,22 @@ async def test_consumer_leaves_a_follower_with_damaged_records_and_the_follower_
     assert offsets_of(await read(follower, in_rack("rack-1", topic_id, 1))) == [1, 2]
 
 
+@with_brokers(count=2)
+async def test_damaged_follower_that_is_the_last_in_sync_keeps_what_it_has(brokers: Brokers) -> None:
+    """It may yet lead with the rest of the only copy."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    leader, follower = await brokers.connect(0), await brokers.connect(1)
+    await fill(leader, topic_id, 3, acks=-1)
+    replica = brokers.replica(1, topic_id)
+    await until(lambda: replica.high_watermark == 3, "the follower knows")
+    await brokers.stop(0)
+    await brokers.elect(topic_id, 0, leader=0, isr=[1])
+    break_header(replica.log.directory, at_offset=1)
+    row = await read(follower, in_rack("rack-1", topic_id, 0, partition_max_bytes=250))
+    assert row.error_code == ErrorCode.not_leader_or_follower
+    assert (replica.damage, brokers.brokers[1].told_directories) == (None, [])
+
+
 def break_header(log_directory: Path, *, at_offset: int) -> None:
     """Give the batch with that offset an impossible length; all batches are of a size."""
     (path,) = log_directory.glob("*.log")
