@@ -65,7 +65,9 @@ def _decoded(
         data = read.region.read()
         if len(data) < len(read.region):
             raise _truncated(log, position)
-        for visible in aborted.visible(data):
+        for part in aborted.visible(data):
+            # Rows keep the bytes of their batches, and of a small part would keep all that was read.
+            visible = memoryview(bytes(part)) if 2 * len(part) < len(data) else part
             for rows in decode_batches(
                 visible,
                 columns=COLUMNS,

@@ -1,5 +1,6 @@
 """Which records of a log go into a remote segment."""
 
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,6 +79,25 @@ def test_aborted_records_and_markers_are_left_out_across_reads_and_segments(log:
     assert len(log.segments.all) > 3
     assert offsets_of(log, 0, 26) == [*range(1, 21), 23, 25]
     assert offsets_of(log, 10, 26) == [*range(10, 21), 23, 25]
+
+
+def test_rows_do_not_keep_the_bytes_of_aborted_batches_in_memory(tmp_path: Path) -> None:
+    """A row group's records may lie far apart: each would keep all that was read with it."""
+    transactional = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
+    aborted = make_batch(1, base_offset=0, base_sequence=0, value_bytes=1_000_000, **transactional)
+    committed = make_batch(1, base_offset=1, value_bytes=100)
+    marker = make_marker(base_offset=2, producer_id=7, producer_epoch=0, commit=False)
+    log = Log.open(tmp_path / "t-0", LogConfig(), now_ms=START_MS)
+    append(log, aborted, committed, marker)
+    tracemalloc.start()
+    try:
+        (rows,) = log_rows(log, 0, 3)
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        log.close()
+    assert rows.column("offset").to_pylist() == [1]
+    assert kept_bytes < 500_000
 
 
 def test_transaction_aborted_above_the_range_is_left_out(log: Log) -> None:
