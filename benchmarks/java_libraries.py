@@ -44,6 +44,8 @@ CONNECTOR: Final = (
 )
 ICEBERG_VERSION: Final = "1.10.1"
 ICEBERG: Final = (f"org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:{ICEBERG_VERSION}",)
+SQLITE_VERSION: Final = "3.46.1.3"
+SQLITE: Final = (f"org.xerial:sqlite-jdbc:{SQLITE_VERSION}",)
 SPARK_JARS: Final = Path(pyspark.__file__).parent / "jars"
 COMPILER: Final = "org.codehaus.janino.SimpleCompiler"
 COMPILER_JARS: Final = ("janino-*.jar", "commons-compiler-*.jar")
@@ -91,14 +93,15 @@ def fetch_connector() -> str:
     return ",".join(str(jar) for jar in sorted(directory.glob("*.jar")))
 
 
-def fetch_iceberg() -> str:
-    """Fetch Iceberg's runtime for Spark 4.0 once; return its jar.
+def fetch_iceberg() -> tuple[str, ...]:
+    """Fetch Iceberg's runtime for Spark 4.0, and a driver for catalogues in SQLite, once; return their jars.
 
     Raises:
-        LibrariesUnavailableError: it can't be fetched.
+        LibrariesUnavailableError: they can't be fetched.
     """
-    (jar,) = _fetch(f"iceberg-{ICEBERG_VERSION}", ICEBERG, with_dependencies=False).glob("*.jar")
-    return str(jar)
+    runtime = _fetch(f"iceberg-{ICEBERG_VERSION}", ICEBERG, with_dependencies=False)
+    driver = _fetch(f"sqlite-{SQLITE_VERSION}", SQLITE, with_dependencies=False)
+    return tuple(str(jar) for directory in (runtime, driver) for jar in directory.glob("*.jar"))
 
 
 def kafka_command(

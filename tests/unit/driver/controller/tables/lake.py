@@ -20,10 +20,14 @@ from sparklog.node.remote_log.segments.segment_writer import write_segment
 from tests.unit.sparklog.node.remote_log.segments.rows import Record, rows_of
 
 IDENTITY: Final = TableIdentity("orders", UUID(int=7), "topics.orders")
+CATALOG: Final = "test"
+"""The catalogue's own name, which Spark's configuration has, too."""
+CATALOGUE_FILE: Final = "catalogue.db"
 
 
 def catalog_in(directory: Path) -> Catalog:
-    return load_catalog("test", uri=f"sqlite:///{directory}/catalogue.db", warehouse=directory.as_uri())
+    uri = f"sqlite:///{directory}/{CATALOGUE_FILE}"
+    return load_catalog(CATALOG, uri=uri, warehouse=directory.as_uri())
 
 
 class PlainLake:
