@@ -1,16 +1,13 @@
-"""The hosts of Spark's executors, and whether a host or an address is this machine's.
-
-Spark knows a host by any name that a worker was given, so names are compared by their addresses. A name that
-does not resolve here belongs to another machine.
-"""
+"""The hosts of Spark's executors, by Spark's names, and whether a host is reached over loopback alone."""
 
 import ipaddress
-import socket
 import time
 from collections import Counter
 from typing import Any, Final
 
 from pyspark import SparkContext
+
+from sparklog.node.own_addresses import addresses
 
 REGISTRATION_WAIT_S: Final = 5.0
 """Spark lists an executor a moment after it has counted its slots."""
@@ -51,29 +48,6 @@ def hosts_with_executors(java_context: Any, profile: int | None = None) -> dict[
     return {host: int(alive.get().size()) for host, alive in executors.items() if alive.isDefined()}
 
 
-def is_this_machine(host: str) -> bool:
-    for family, address in _addresses(host):
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.bind((address, 0))
-            except OSError:
-                continue
-            return True
-    return False
-
-
 def is_loopback(host: str) -> bool:
-    addresses = _addresses(host)
-    return bool(addresses) and all(ipaddress.ip_address(address).is_loopback for _, address in addresses)
-
-
-def _addresses(host: str) -> set[tuple[socket.AddressFamily, str]]:
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
-    except OSError:
-        return set()
-    return {
-        (family, str(address[0]))
-        for family, _, _, _, address in found
-        if family in (socket.AF_INET, socket.AF_INET6)
-    }
+    found = addresses(host)
+    return bool(found) and all(ipaddress.ip_address(address).is_loopback for _, address in found)

@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from sparklog.driver.spark.calls import is_stopped
-from sparklog.driver.spark.hosts import executor_hosts, is_loopback, is_this_machine
+from sparklog.driver.spark.hosts import executor_hosts, is_loopback
 from sparklog.driver.spark.open_network import warn_of_readable_spark
 from sparklog.driver.spark.slots import BrokerSlots, is_local_mode
 from sparklog.hosting import (
@@ -27,6 +27,7 @@ from sparklog.hosting import (
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.definition import ConfigError
 from sparklog.node.config.listener_security.listener_tls import listener_tls
+from sparklog.node.own_addresses import is_this_machine
 from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.storage.private_directories import (
     OthersDirectoryError,

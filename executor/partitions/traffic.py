@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from sparklog.executor.partitions.reader_distance import ReaderDistance
 from sparklog.node.metrics import remote_log, server
 from sparklog.node.metrics.names import Kind, Metric
 from sparklog.node.metrics.registry import Sample
@@ -100,10 +101,15 @@ class BrokerTraffic:
         """Those in which there was any since they were last read out."""
         self.replication_bytes_in = 0
         self.replication_bytes_out = 0
+        self.consumed_bytes = dict.fromkeys(ReaderDistance, 0)
         self.invalid_crcs = 0
         self.invalid_magics = 0
         self.invalid_sequences = 0
         self._topics: dict[str, TopicTraffic] = {}
+
+    def consumed(self, byte_count: int, distance: ReaderDistance) -> None:
+        """Count bytes sent to a consumer."""
+        self.consumed_bytes[distance] += byte_count
 
     def of(self, topic: str) -> TopicTraffic:
         traffic = self._topics.get(topic)
@@ -158,6 +164,9 @@ class TrafficMeters:
         for metric, count in (
             (server.REPLICATION_BYTES_IN, traffic.replication_bytes_in),
             (server.REPLICATION_BYTES_OUT, traffic.replication_bytes_out),
+            (server.BYTES_OUT_SAME_HOST, traffic.consumed_bytes[ReaderDistance.SAME_HOST]),
+            (server.BYTES_OUT_SAME_RACK, traffic.consumed_bytes[ReaderDistance.SAME_RACK]),
+            (server.BYTES_OUT_ELSEWHERE, traffic.consumed_bytes[ReaderDistance.ELSEWHERE]),
             (server.INVALID_CRC, traffic.invalid_crcs),
             (server.INVALID_MAGIC, traffic.invalid_magics),
             (server.INVALID_SEQUENCE, traffic.invalid_sequences),

@@ -30,6 +30,7 @@ from sparklog.executor.api.fetch.partition_reads import (
     read_partition,
 )
 from sparklog.executor.api.services import PartitionServices
+from sparklog.executor.partitions.reader_distance import reader_distance
 from sparklog.executor.remote_reads.loads import Load
 from sparklog.node.acls.access import Access
 from sparklog.node.acls.acl import AclOperation, AclResourceType
@@ -290,16 +291,21 @@ class DelayedFetch:
                 found = []
                 self._services.sessions.not_begun(context)
         by_follower = self._params.broker_id is not None
+        read_bytes = 0
         for fetched in found:
             if fetched.replica is not None:
                 region = fetched.region
                 traffic, size_bytes = fetched.replica.traffic, 0 if region is None else region.length
                 traffic.fetched(size_bytes, fetched.error_code, by_follower=by_follower)
+                read_bytes += size_bytes
                 if fetched.is_remote:
                     traffic.fetched_remotely(size_bytes, fetched.error_code)
         if by_follower and self._services.leader_quota.is_bounded:
             self._count_for_quota(found)
         params = self._params
+        if read_bytes and not by_follower:
+            distance = reader_distance(params.peer, params.rack_id, self._services.rack)
+            traffic.broker.consumed(read_bytes, distance)
         response = fetch_response(
             params.version,
             found,
@@ -353,6 +359,7 @@ def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
         replicas.replication_quotas.leader,
         replicas.remote_reader,
         config.selects_replicas_by_rack,
+        config.broker_rack,
     )
     handler = FetchHandler(
         reads, max_response_bytes=config.fetch_max_bytes, consumer_quota=services.quotas.consumer
@@ -378,7 +385,9 @@ class FetchHandler:
         services = self._services
         now_ms = services.delayed.now_ms()
         body, version = request.body, request.api_version
-        params = FetchParams(body, version, request.listener_name, self._max_response_bytes)
+        params = FetchParams(
+            body, version, request.listener_name, self._max_response_bytes, request.connection.peer
+        )
         try:
             context = services.sessions.begin(
                 body, version, request.connection, is_follower=params.broker_id is not None, now_ms=now_ms

@@ -39,12 +39,15 @@ class FetchParams:
         "max_bytes",
         "max_wait_ms",
         "min_bytes",
+        "peer",
         "rack_id",
         "read_committed",
         "version",
     )
 
-    def __init__(self, body: Any, version: int, listener_name: str, max_consumer_bytes: int) -> None:
+    def __init__(
+        self, body: Any, version: int, listener_name: str, max_consumer_bytes: int, peer: str = ""
+    ) -> None:
         self.version = version
         self.listener_name = listener_name
         """By which it came."""
@@ -67,6 +70,8 @@ class FetchParams:
         self.read_committed: bool = body.isolation_level == _READ_COMMITTED
         self.rack_id: str = body.rack_id if version >= 11 and self.broker_id is None else ""
         """The client.rack of a consumer, empty without one."""
+        self.peer = peer
+        """The address of the reader, `host:port`."""
 
     @property
     def needs_leader(self) -> bool:

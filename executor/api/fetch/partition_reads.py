@@ -48,6 +48,8 @@ class FetchServices(NamedTuple):
     """Reads records that only the object store has; None without a tier."""
     selects_by_rack: bool = False
     """Whether consumers are sent to replicas in their own racks (replica.selector.class)."""
+    rack: str | None = None
+    """The rack of this broker."""
 
 
 def read_partition(

@@ -17,6 +17,10 @@ def _topics(name: str, meaning: str, tags: tuple[str, ...] = ("topic",)) -> Metr
     return Metric("kafka.server", "BrokerTopicMetrics", name, Kind.METER, meaning, tags)
 
 
+def _read_from(name: str, meaning: str) -> Metric:
+    return Metric("sparklog", "ConsumerDistance", name, Kind.METER, meaning, ())
+
+
 def _raft(attribute: str, meaning: str) -> Metric:
     return Metric("kafka.server", "raft-metrics", None, Kind.GAUGE, meaning, (), attribute)
 
@@ -74,6 +78,12 @@ INVALID_SEQUENCE: Final = _topics(
 )
 REPLICATION_BYTES_IN: Final = _topics("ReplicationBytesInPerSec", "Bytes fetched from leaders.", ())
 REPLICATION_BYTES_OUT: Final = _topics("ReplicationBytesOutPerSec", "Bytes sent to followers.", ())
+
+BYTES_OUT_SAME_HOST: Final = _read_from("SameHostBytesOutPerSec", "Bytes sent to consumers on this host.")
+BYTES_OUT_SAME_RACK: Final = _read_from(
+    "SameRackBytesOutPerSec", "Bytes sent to consumers on other hosts that name this broker's rack."
+)
+BYTES_OUT_ELSEWHERE: Final = _read_from("ElsewhereBytesOutPerSec", "Bytes sent to all other consumers.")
 
 PURGATORY_SIZE: Final = metric(
     "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize",

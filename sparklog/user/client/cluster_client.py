@@ -28,6 +28,7 @@ from sparklog.protocol.types import BrokerId, TopicPartition
 from sparklog.user.client.config import ClientConfig
 from sparklog.user.client.connecting import connected
 from sparklog.user.client.errors import ApiTimeoutError, ClusterStoppedError, UnknownTopicError
+from sparklog.user.client.nearest_replica import BrokerPlace, ReaderPlace
 from sparklog.user.client.topics import Leader, Topic, described, not_behind
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class ClusterClient:
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self._brokers: dict[BrokerId, tuple[str, int]] = {}
+        self._racks: dict[BrokerId, str | None] = {}
         self._topics: dict[str, Topic] = {}
         self._outdated: set[str] = set()
         """Topics whose metadata is fetched again before a leader of theirs is returned."""
@@ -141,6 +143,18 @@ class ClusterClient:
                     ErrorCode.leader_not_available, f"{topic_partition} has no leader at present"
                 )
         return leader
+
+    def nearest_replica(
+        self, topic_partition: TopicPartition, leader: Leader, reader: ReaderPlace
+    ) -> BrokerId:
+        """Return the replica of a partition that is nearest to `reader`, by the metadata known."""
+        topic = self._topics.get(topic_partition.topic)
+        in_sync = () if topic is None else topic.in_sync.get(topic_partition.partition, ())
+        places = {
+            broker_id: BrokerPlace(host, self._racks.get(broker_id))
+            for broker_id, (host, _) in self._brokers.items()
+        }
+        return reader.nearest(leader.broker_id, in_sync, places)
 
     def forget_leader(self, topic_partition: TopicPartition) -> None:
         """Fetch the leaders of the partition's topic again on next use."""
@@ -376,6 +390,7 @@ class ClusterClient:
 
     def _learn(self, response: MetadataResponse) -> MetadataResponse:
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        self._racks = {broker.node_id: broker.rack for broker in response.brokers}
         return response
 
 

@@ -54,6 +54,8 @@ class FetchConfig:
     """Time for which a committed offset may stay unreadable, across leader changes, before it is an error."""
     check_crcs: bool = True
     read_committed: bool = False
+    client_rack: str | None = None
+    """The reader's rack: replicas there are preferred to a leader elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

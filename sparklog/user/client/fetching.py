@@ -1,4 +1,4 @@
-"""Reads of a partition's record batches from its leader, one request ahead of the consumer.
+"""Reads of a partition's record batches, from its leader or a nearer replica, one request ahead of their use.
 
 `PartitionFetcher` yields raw batches in offset order: from the batch that contains the start offset to the
 one that reaches the end offset, so the caller cuts the first and the last. The next request is sent before a
@@ -6,6 +6,10 @@ response is returned: broker and network work while the caller decodes.
 
 A leader that fails or changes is followed, without a pause if its successor is named (KIP-951). Deleted
 offsets raise `OffsetOutOfRangeError`, after which `resume_at` continues elsewhere.
+
+A follower (KIP-392) serves what is below the high watermark that it knows, and it may lag, or have none of
+what lies in a tier. So it answers at once, and the first answer without records, an error or a lost
+connection ends the reads from followers: the leader serves the rest, and its errors alone are meant.
 
 A topic that is reported missing, or under another id than planned, counts as gone only if that is reported
 for `unknown_topic_timeout_ms`: the broker may lag behind.
@@ -32,6 +36,7 @@ from sparklog.user.client.errors import (
     UnknownTopicError,
 )
 from sparklog.user.client.fetch_pause import early_pause_s
+from sparklog.user.client.nearest_replica import ReaderPlace
 from sparklog.user.client.offsets import SpecialOffset, list_offsets
 from sparklog.user.client.topics import Leader
 
@@ -57,13 +62,21 @@ class PartitionFetcher:
         end_offset: Offset,
         *,
         topic_id: UUID | None = None,
+        reader: ReaderPlace | None = None,
     ) -> None:
-        """With `topic_id` a topic created again under the same name is refused."""
+        """Read from the leader, with `reader` from the replica nearest to that place.
+
+        With `topic_id` a topic created again under the same name is refused.
+        """
         self._cluster = cluster
         self._config = config
         self._topic_id = topic_id
         self._topic_partition = topic_partition
         self._end_offset = end_offset
+        self._reader = reader
+        """The place whose nearest replica is read from; None for the leader."""
+        self._is_of_follower = False
+        """Whether the outstanding request is for a follower."""
         self._requested_from: BrokerId | None = None
         self._requested_s = 0.0
         """Monotonic time at which the last request was sent."""
@@ -105,6 +118,8 @@ class PartitionFetcher:
             except KafkaError as error:
                 self._abandon_request()
                 self._cluster.forget_leader(self._topic_partition)
+                if self._leave_follower():
+                    continue
                 if isinstance(error, UnknownTopicError | TopicRecreatedError):
                     now_s = time.monotonic()
                     missing_since_s = now_s if missing_since_s is None else missing_since_s
@@ -140,6 +155,8 @@ class PartitionFetcher:
         broker_id = self._requested_from
         response: FetchResponse = self._cluster.channel(broker_id).receive()
         self._requested_from = None
+        if self._is_of_follower:
+            return self._of_follower(response)
         if response.error_code is not ErrorCode.none:
             raise KafkaError(response.error_code, "the broker refused the fetch")
         answer = self._answer(response)
@@ -158,6 +175,22 @@ class PartitionFetcher:
         raise KafkaError(
             answer.error_code, f"{self._topic_partition}: fetch at offset {self.position} failed"
         )
+
+    def _of_follower(self, response: FetchResponse) -> FetchedBatches | None:
+        """Return the batches of a follower; without any, the leader is asked from now on."""
+        if response.error_code is ErrorCode.none:
+            answer = self._answer(response)
+            if answer.error_code is ErrorCode.none and (fetched := self._batches(answer)) is not None:
+                return fetched
+        self._leave_follower()
+        return None
+
+    def _leave_follower(self) -> bool:
+        """Ask the leader from now on; return whether a follower was asked until now."""
+        if not self._is_of_follower:
+            return False
+        self._is_of_follower, self._reader = False, None
+        return True
 
     def _pause_if_early(self) -> None:
         """Pause after an empty response that was due later (`fetch_pause`)."""
@@ -204,17 +237,23 @@ class PartitionFetcher:
             fetch_offset=self.position,
             partition_max_bytes=self._config.max_partition_bytes,
         )
+        broker_id = leader.broker_id
+        if self._reader is not None:
+            broker_id = self._cluster.nearest_replica(self._topic_partition, leader, self._reader)
+        self._is_of_follower = broker_id != leader.broker_id
         request = FetchRequest(
-            max_wait=timedelta(milliseconds=self._config.max_wait_ms),
+            max_wait=timedelta(milliseconds=0 if self._is_of_follower else self._config.max_wait_ms),
             min_bytes=1,
             max_bytes=self._config.max_bytes,
             isolation_level=int(self._config.read_committed),
             topics=(FetchTopic(topic_id=topic_id, partitions=(partition,)),),
             forgotten_topics_data=(),
+            # For the follower's metrics; a leader with a selector of replicas would name another replica.
+            rack_id=(self._reader.client_rack or "") if self._reader and self._is_of_follower else "",
         )
-        self._requested_from = leader.broker_id
+        self._requested_from = broker_id
         self._requested_s = time.monotonic()
-        self._cluster.channel(leader.broker_id).send(request)
+        self._cluster.channel(broker_id).send(request)
 
     def _try_to_request(self) -> None:
         """Send the next request ahead of time; a failure is handled when its response is awaited."""

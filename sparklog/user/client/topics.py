@@ -1,6 +1,7 @@
 """Topics as described by a broker's metadata, merged with newer knowledge."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
@@ -24,6 +25,8 @@ class Topic(NamedTuple):
     """All partitions; None for one without a leader."""
     learned_ms: int
     """Monotonic time of the answer."""
+    in_sync: Mapping[int, tuple[BrokerId, ...]] = MappingProxyType({})
+    """The ISR of each partition, as the answering broker knew it."""
 
     @property
     def partition_count(self) -> int:
@@ -55,6 +58,7 @@ def described(answered: MetadataResponseTopic, learned_ms: int) -> Topic:
             for partition in answered.partitions
         },
         learned_ms,
+        {partition.partition_index: tuple(partition.isr_nodes) for partition in answered.partitions},
     )
 
 

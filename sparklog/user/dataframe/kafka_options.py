@@ -37,7 +37,14 @@ _CLIENT_SETTINGS: Final = frozenset(
     }
 )
 _FETCH_SETTINGS: Final = frozenset(
-    {"check.crcs", "fetch.max.bytes", "fetch.max.wait.ms", "isolation.level", "max.partition.fetch.bytes"}
+    {
+        "check.crcs",
+        "client.rack",
+        "fetch.max.bytes",
+        "fetch.max.wait.ms",
+        "isolation.level",
+        "max.partition.fetch.bytes",
+    }
 )
 _TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 _PRODUCER_SETTINGS: Final = frozenset(
@@ -88,7 +95,6 @@ _WITHOUT_EFFECT: Final = frozenset(
         "auto.commit.interval.ms",
         "auto.include.jmx.reporter",
         "client.dns.lookup",
-        "client.rack",
         "connections.max.idle.ms",
         "enable.metrics.push",
         "exclude.internal.topics",
@@ -270,6 +276,7 @@ class KafkaOptions:
             poll_timeout_ms=defaults.poll_timeout_ms if poll_timeout_ms is None else poll_timeout_ms,
             check_crcs=boolean("kafka.check.crcs", self._settings.get("check.crcs", "true")),
             read_committed=isolation == "read_committed",
+            client_rack=self._settings.get("client.rack") or None,
         )
 
     def producer(self) -> ProducerConfig:

@@ -20,6 +20,7 @@ from sparklog.user.client.aborted import without_aborted
 from sparklog.user.client.cluster_client import ClusterClient
 from sparklog.user.client.errors import OffsetOutOfRangeError, TopicRecreatedError, UnknownTopicError
 from sparklog.user.client.fetching import FetchedBatches, PartitionFetcher
+from sparklog.user.client.nearest_replica import ReaderPlace
 from sparklog.user.dataframe.options import ReadOptions
 from sparklog.user.dataframe.planning import OffsetRange
 from sparklog.user.dataframe.schemas import check_read_schema
@@ -108,6 +109,7 @@ class RangeReader:
             start_offset,
             offset_range.end_offset,
             topic_id=partition.topic_id,
+            reader=ReaderPlace(self._options.fetch.client_rack),
         )
         while fetcher.position < offset_range.end_offset:
             try:

@@ -1,5 +1,8 @@
 """What goes in and out, by topic and in all."""
 
+import pytest
+
+from sparklog.executor.partitions.reader_distance import ReaderDistance, reader_distance
 from sparklog.executor.partitions.traffic import (
     CHOICE_INTERVAL_MS,
     REPORTED_TOPICS,
@@ -33,6 +36,8 @@ async def test_traffic_of_clients_and_followers_is_counted_apart(brokers: Broker
     assert value(server.BYTES_IN) == value(server.BYTES_IN, topic="t") == size
     assert value(server.BYTES_OUT) == value(server.BYTES_OUT, topic="t") == size
     assert value(server.REPLICATION_BYTES_OUT) == size
+    assert value(server.BYTES_OUT_SAME_HOST) == size
+    assert value(server.BYTES_OUT_SAME_RACK) == value(server.BYTES_OUT_ELSEWHERE) == 0
     await until(lambda: value(server.REPLICATION_BYTES_IN, 1) == size, "the follower has it")
     assert value(server.PRODUCE_REQUESTS, topic="t") == 1
     assert value(server.FAILED_PRODUCE_REQUESTS) == 0
@@ -52,6 +57,37 @@ async def test_batches_that_are_refused_are_counted_by_why(brokers: Brokers) -> 
     assert values[server.INVALID_CRC.of()] == 1
     assert values[server.PRODUCE_REQUESTS.of()] == 2
     assert values[server.BYTES_IN.of()] == 0
+
+
+@pytest.mark.parametrize(
+    ("peer", "client_rack", "expected"),
+    [
+        ("127.0.0.1:40000", "zone-2", ReaderDistance.SAME_HOST),
+        ("[::1]:40000", "", ReaderDistance.SAME_HOST),
+        ("192.0.2.1:40000", "zone-1", ReaderDistance.SAME_RACK),
+        ("192.0.2.1:40000", "zone-2", ReaderDistance.ELSEWHERE),
+        ("192.0.2.1:40000", "", ReaderDistance.ELSEWHERE),
+    ],
+)
+def test_consumer_is_near_by_its_address_and_else_by_its_rack(
+    peer: str, client_rack: str, expected: ReaderDistance
+) -> None:
+    """Zones are paid for by the byte, and a loopback device by nothing."""
+    assert reader_distance(peer, client_rack, "zone-1") is expected
+    assert reader_distance("192.0.2.1:1", "", None) is ReaderDistance.ELSEWHERE
+
+
+def test_bytes_of_consumers_are_counted_by_their_distance() -> None:
+    """The sums of all three are what consumers were sent."""
+    traffic = BrokerTraffic()
+    meters = TrafficMeters(traffic, lambda topic: True)
+    for byte_count, distance in enumerate(ReaderDistance, 1):
+        traffic.consumed(byte_count, distance)
+    values = values_of_samples(meters.samples(0))
+    assert [
+        values[metric.of()]
+        for metric in (server.BYTES_OUT_SAME_HOST, server.BYTES_OUT_SAME_RACK, server.BYTES_OUT_ELSEWHERE)
+    ] == [1, 2, 3]
 
 
 def test_topics_with_the_most_traffic_are_told_and_the_whole_has_all() -> None:

@@ -47,6 +47,10 @@ class Brokers:
         """The topics' id in the answers to come; the last one stays."""
         self.records: bytes | None = None
         """What a leader answers a fetch with; None leaves it without an answer."""
+        self.hosts: dict[BrokerId, str] = {}
+        """The advertised hosts that are not this one."""
+        self.follower_records: dict[BrokerId, bytes] = {}
+        """What brokers that follow answer a fetch with; others refuse."""
         self.end_offset = 0
         """Where logs end, which begin at 0."""
         self.refusing_offsets: set[BrokerId] = set()
@@ -124,7 +128,12 @@ class Brokers:
 
     def _endpoints(self, node_type: type[Any]) -> tuple[Any, ...]:
         return tuple(
-            node_type(node_id=node_id, host="127.0.0.1", port=listener.port, rack=None)
+            node_type(
+                node_id=node_id,
+                host=self.hosts.get(node_id, "127.0.0.1"),
+                port=listener.port,
+                rack=f"rack-{node_id}",
+            )
             for node_id, listener in enumerate(self.listeners)
             if node_id not in self.away
         )
@@ -300,7 +309,11 @@ class Brokers:
             self.fetched.append(broker_id)
             partitions = [each.partition for topic in request.body.topics for each in topic.partitions]
             verdicts = [self._verdict(broker_id, each, fetched.LeaderIdAndEpoch) for each in partitions]
-            if self.records is None and all(each["error_code"] is ErrorCode.none for each in verdicts):
+            served = self.records
+            if broker_id in self.follower_records:
+                served = self.follower_records[broker_id]
+                verdicts = [{"error_code": ErrorCode.none} for _ in partitions]
+            if served is None and all(each["error_code"] is ErrorCode.none for each in verdicts):
                 return Deferred()
             return fetched.FetchResponse(
                 throttle_time=timedelta(0),
@@ -313,7 +326,7 @@ class Brokers:
                                 partition_index=partition,
                                 high_watermark=0,
                                 aborted_transactions=None,
-                                records=self.records if verdict["error_code"] is ErrorCode.none else b"",
+                                records=served if verdict["error_code"] is ErrorCode.none else b"",
                                 **verdict,
                             )
                             for partition, verdict in zip(partitions, verdicts, strict=True)
