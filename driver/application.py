@@ -134,6 +134,7 @@ def _made_with(
     """Return a cluster that can be started once all that is `held` for it is released."""
     broker_config, brokers_per_rack = shape.config, shape.brokers_per_rack
     broker_count = shape.racks * brokers_per_rack
+    broker_config.check_racks(shape.racks)
     check_dynamic_allocation(context, broker_count)
     open_network.check_listeners(broker_config)
     open_network.check_spark_authenticates(context, broker_config)
@@ -157,7 +158,7 @@ def _made_with(
         preflight.check_slots(slots, broker_count, start_timeout_s)
     preflight.check_addresses(context, broker_config, broker_count)
     brokers = [
-        (rack * brokers_per_rack + number, f"rack-{rack}")
+        (rack * brokers_per_rack + number, broker_config.rack_name(rack))
         for rack in range(shape.racks)
         for number in range(brokers_per_rack)
     ]

@@ -260,6 +260,7 @@ class SparkCluster:
             self._ended = True
 
     def _find_homes(self) -> None:
+        self._placement.set_hosts_of_racks(self._config.hosts_of_racks)
         kept = [each for rack in self._racks for each in rack.assignments if not each.temporary]
         if kept:
             job_group = f"{self._job_group}-directories"

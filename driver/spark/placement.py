@@ -60,6 +60,8 @@ class Placement:
         self._racks = racks or {node_id: job for job, node_ids in jobs.items() for node_id in node_ids}
         self._job_groups = dict(job_groups)
         self._homes: dict[BrokerId, frozenset[str]] = {}
+        self._hosts_of_racks: Mapping[str, frozenset[str]] = {}
+        """The preferred hosts of brokers without a home, by rack."""
         self._waiting = set(self._brokers)
         """The racks without slots."""
         self._leaving: set[str] = set()
@@ -74,6 +76,11 @@ class Placement:
         """Set the homes of brokers, by Spark's names of hosts."""
         with self._lock:
             self._homes |= {node_id: frozenset(hosts) for node_id, hosts in homes.items() if hosts}
+
+    def set_hosts_of_racks(self, hosts: Mapping[str, frozenset[str]]) -> None:
+        """Set the hosts, by Spark's names, that brokers of a rack prefer, without waiting for one."""
+        with self._lock:
+            self._hosts_of_racks = hosts
 
     def forget_homes(self, rack: str) -> None:
         """Allow any host for a rack: it fails again and again on its own."""
@@ -152,6 +159,9 @@ class Placement:
                     places[self._brokers[other][task.number]] = (task.host,)
         with self._lock:
             homes = dict(self._homes)
+            for node_id, rack_name in self._racks.items():
+                if rack_name in self._hosts_of_racks:
+                    homes.setdefault(node_id, self._hosts_of_racks[rack_name])
         chosen = []
         for node_id in self._brokers[rack]:
             home = homes.get(node_id, frozenset())

@@ -36,6 +36,7 @@ from sparklog.node.config.keys.ignored_group_keys import IGNORED_GROUP_KEYS
 from sparklog.node.config.keys.kafka_keys import KAFKA_BROKER_KEYS
 from sparklog.node.config.keys.listener_keys import ListenerKeys
 from sparklog.node.config.keys.quota_keys import QuotaKeys
+from sparklog.node.config.keys.rack_keys import RackKeys
 from sparklog.node.config.keys.remote_log_keys import (
     REMOTE_URI,
     SYSTEM_ENABLE,
@@ -72,6 +73,7 @@ class BrokerConfig(
     ListenerKeys,
     ReplicationKeys,
     ControllerKeys,
+    RackKeys,
     LogDefaults,
     CleanerKeys,
     RemoteLogKeys,
@@ -188,6 +190,7 @@ class BrokerConfig(
     def __post_init__(self) -> None:
         ListenerKeys.__post_init__(self)
         ControllerKeys.__post_init__(self)
+        RackKeys.__post_init__(self)
         ReplicationKeys.__post_init__(self)
         GroupKeys.__post_init__(self)
         AuthorizerKeys.__post_init__(self)

@@ -118,3 +118,11 @@ def test_start_at_a_port_that_is_taken_leaves_nothing_behind(temporary: Path) ->
         with pytest.raises(StartError, match="can't listen"):
             start(Application(refused).context, config={"controller.quorum.bootstrap.servers": address})
     assert list(temporary.iterdir()) == []
+
+
+def test_brokers_have_the_names_of_racks_that_are_configured() -> None:
+    """Kafka's consumers are sent to replicas by these names."""
+    application = Application(refused)
+    with pytest.raises(BrokerRefusedError, match="broker 0 of zone-a"):
+        start(application.context, racks=1, config={"sparklog.rack.names": "zone-a,zone-b"})
+    assert [each.rack for each in application.assignments] == ["zone-a"]

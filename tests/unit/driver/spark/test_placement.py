@@ -126,6 +126,26 @@ def test_racks_with_an_executor_less_than_they_need_let_one_rack_wait() -> None:
     assert not placement.take_slots("rack-0", 0)
 
 
+def test_broker_prefers_the_hosts_of_its_rack_and_its_home_before_them() -> None:
+    """A rack that is a zone has its replicas there; a disk is nearer than a zone."""
+    placement = Executors("a", "b", "c", "d", "e").placement
+    placement.set_hosts_of_racks({"rack-0": frozenset("bx"), "rack-1": frozenset("ac")})
+    assert placement.preferred("rack-0") == [["b"]]
+    assert placement.preferred("rack-1") == [["a", "c"]]
+    assert placement.preferred("rack-2") == [["d", "e"]]
+    placement.set_homes({1: ["d"]})
+    assert placement.preferred("rack-1") == [["d"]]
+    placement.forget_homes("rack-1")
+    assert placement.preferred("rack-1") == [["a", "c"]]
+
+
+def test_rack_without_an_executor_on_its_hosts_takes_another_at_once() -> None:
+    """The hosts of a rack are a preference; a broker elsewhere is worth more than none."""
+    placement = Executors("c").placement
+    placement.set_hosts_of_racks({"rack-0": frozenset("b")})
+    assert placement.take_slots("rack-0", 0)
+
+
 def test_slots_are_for_all_brokers_of_a_rack_or_none() -> None:
     """A barrier job starts with all its tasks; half a rack's slots help nobody, and two racks could share."""
     placement = Executors("a", "b", "c", racks=PAIRS).placement

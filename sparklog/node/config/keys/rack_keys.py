@@ -1,0 +1,66 @@
+"""The keys of racks: their names, and the hosts on which their brokers should run. Not keys of Kafka's."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.node.config.definition import LIST, ConfigError, config_key
+
+NAMES_KEY: Final = "sparklog.rack.names"
+HOSTS_KEY: Final = "sparklog.rack.hosts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RackKeys:
+    sparklog_rack_names: tuple[str, ...] = config_key(
+        LIST,
+        (),
+        "The names of the racks, in their order, as broker.rack and client.rack have them; a rack without"
+        " one is rack-0, rack-1 and so on. Not a key of Kafka's.",
+        name=NAMES_KEY,
+    )
+    sparklog_rack_hosts: tuple[str, ...] = config_key(
+        LIST,
+        (),
+        "The rack of each host, as host=rack: brokers prefer the hosts of their racks. Hosts have Spark's"
+        " names. Not a key of Kafka's.",
+        name=HOSTS_KEY,
+    )
+
+    def __post_init__(self) -> None:
+        names = self.sparklog_rack_names
+        if not all(names) or len(set(names)) < len(names):
+            raise ConfigError(NAMES_KEY, ",".join(names), "must name each rack, and no two alike")
+        for entry in self.sparklog_rack_hosts:
+            host, separator, rack = entry.partition("=")
+            if not host.strip() or not separator or not rack.strip():
+                raise ConfigError(HOSTS_KEY, entry, "must be a host and the name of its rack, as host=rack")
+
+    def rack_name(self, number: int) -> str:
+        """Return the name of a rack, counted from 0."""
+        names = self.sparklog_rack_names
+        return names[number] if number < len(names) else f"rack-{number}"
+
+    @property
+    def hosts_of_racks(self) -> Mapping[str, frozenset[str]]:
+        """The hosts of each rack that has any."""
+        hosts: dict[str, frozenset[str]] = {}
+        for entry in self.sparklog_rack_hosts:
+            host, _, rack = (part.strip() for part in entry.partition("="))
+            hosts[rack] = hosts.get(rack, frozenset()) | {host}
+        return hosts
+
+    def check_racks(self, racks: int) -> None:
+        """Check that the names and hosts are those of a cluster of `racks` racks.
+
+        Raises:
+            ConfigError: Two racks have one name, or a host is in a rack that the cluster does not have.
+        """
+        names = [self.rack_name(number) for number in range(racks)]
+        if len(set(names)) < racks:
+            raise ConfigError(NAMES_KEY, ",".join(names), "two racks of the cluster have the same name")
+        for rack, hosts in self.hosts_of_racks.items():
+            if rack not in names:
+                raise ConfigError(
+                    HOSTS_KEY, f"{min(hosts)}={rack}", f"the racks are {', '.join(names)}; set {NAMES_KEY}"
+                )
