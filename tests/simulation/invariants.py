@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 from tests.simulation.invariant import Invariant, ends_reassignment
 from tests.simulation.metadata_invariants import (
+    BalanceEnds,
     BalanceKeepsReplicas,
     CommittedMetadataStays,
     ControllerHasCommitted,
@@ -419,6 +420,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     MetadataMajority,
     CommittedMetadataStays,
     InactiveBrokersHaveLeft,
+    BalanceEnds,
     BalanceKeepsReplicas,
     *COORDINATION_INVARIANTS,
     *MEMBER_INVARIANTS,

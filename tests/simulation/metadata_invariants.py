@@ -1,5 +1,6 @@
 """What must always be true of the metadata and its quorum, one class an idea; design part 5."""
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from sparklog.driver.controller.quorum.machine.candidate import BecomeLeader
@@ -159,3 +160,29 @@ class BalanceKeepsReplicas(Invariant):
             return
         if len(after.target_replicas) != len(before.target_replicas):
             self.fail(f"the replicas {before.target_replicas} become {after.target_replicas}", key)
+
+
+class BalanceEnds(Invariant):
+    """No partition is moved again and again while no broker comes or goes, and no administrator moves any."""
+
+    _MOST_MOVES = 6
+
+    def __init__(self, world: "Observer") -> None:
+        super().__init__(world)
+        self._brokers: object = None
+        self._moves: Counter[TopicIdPartition] = Counter()
+
+    def partition_decided(
+        self, key: TopicIdPartition, before: PartitionRegistration | None, after: PartitionRegistration
+    ) -> None:
+        if before is None or before.target_replicas == after.target_replicas:
+            return
+        if not self.world.balances_alone:
+            return
+        brokers = self.world.metadata.image.brokers
+        if brokers != self._brokers:
+            self._brokers = brokers
+            self._moves.clear()
+        self._moves[key] += 1
+        if self._moves[key] > self._MOST_MOVES:
+            self.fail(f"{self._moves[key]} moves, the last one to {after.target_replicas}", key)

@@ -53,10 +53,10 @@ logger = logging.getLogger(__name__)
 COPIES_PER_BROKER: Final = 5
 """As Cruise Control's num.concurrent.partition.movements.per.broker."""
 LEFT_ALONE_MS: Final = 3_600_000
-_LOOKS_PER_STEP: Final = 100
-"""About 5 ms among a hundred brokers."""
-_MOVES_PER_STEP: Final = 20
-_READ_PER_STEP: Final = 1_000
+_LOOKS_PER_STEP: Final = 20
+"""A few milliseconds among a hundred brokers."""
+_MOVES_PER_STEP: Final = 10
+_READ_PER_STEP: Final = 250
 """Partitions that a controller that has just begun reads in a step, before it plans anything."""
 _CHECK_INTERVAL_MS: Final = 1_000
 _EXPIRY_INTERVAL_MS: Final = 60_000
@@ -90,6 +90,8 @@ class Balancer:
         self._search: Search | None = None
         self._found = 0
         """The number of moves of the present search."""
+        self._are_racks_parted = False
+        """Whether a search has found nothing to part, and only this machine has moved any since."""
         self._begun: set[TopicIdPartition] = set()
         """The partitions that the last step moved: the image of that step does not have their moves."""
         self._has_changed = True
@@ -164,7 +166,7 @@ class Balancer:
             self._placed_by_others[key] = self._after(LEFT_ALONE_MS)
         if self._placed.replicas.get(key) != target:
             self._placed.place(key, target)
-            self._has_changed = True
+            self._has_changed, self._are_racks_parted = True, False
         if was is None or _may_copy(was) != _may_copy(partition):
             self._has_changed = True
 
@@ -222,7 +224,8 @@ class Balancer:
                 self._always_ms = now_ms
                 self._is_balancing = True
         if active != self._active:
-            self._active, self._search, self._has_changed = active, None, True
+            self._active, self._search = active, None
+            self._has_changed, self._are_racks_parted = True, False
 
     def _expire(self, now_ms: int) -> None:
         for left_alone in (self._cancelled, self._placed_by_others):
@@ -274,13 +277,27 @@ class Balancer:
         if not self._is_balancing:
             return
         surroundings = self._surroundings(self._may_balance)
-        yield from moves_between_racks(placed, surroundings)
+        if not self._are_racks_parted:
+            yield from self._parted()
         self._evens_replicas |= is_uneven([len(placed.held.get(each, ())) for each in self._active])
         if self._evens_replicas:
             yield from moves_to_lighter_brokers(placed, surroundings)
+        if self._found or self._moves:
+            return
         self._evens_leaders |= is_uneven([placed.led[each] for each in self._active])
         if self._evens_leaders:
             yield from changes_of_preferred_leaders(placed, surroundings)
+
+    def _parted(self) -> Search:
+        """Search for moves between racks, of all partitions; not again before one of them may be found."""
+        self._are_racks_parted = True
+
+        def may_move(key: TopicIdPartition) -> bool:
+            # Whether it moves now or not, there is something to part.
+            self._are_racks_parted = False
+            return self._may_balance(key)
+
+        yield from moves_between_racks(self._placed, self._surroundings(may_move))
 
     def _surroundings(self, may_move: Callable[[TopicIdPartition], bool]) -> Surroundings:
         return Surroundings(

@@ -54,6 +54,8 @@ Search: TypeAlias = Iterator[Move | None]
 _SMALLEST_DIFFERENCE: Final = 2
 """Below it a move from one broker to the other makes no difference smaller."""
 _LOOKS_BEFORE_COUNTING_AGAIN: Final = 64
+_QUICK_LOOKS: Final = 16
+"""Looks at partitions that turn out not to move, which count as one."""
 _ALLOWED_DIFFERENCE: Final = 2
 _ALLOWED_SHARE: Final = 0.2
 """The largest difference between two brokers of a balanced cluster, as a part of the mean."""
@@ -101,11 +103,12 @@ def moves_between_racks(placed: PlacedReplicas, surroundings: Surroundings) -> S
     """Search for moves of replicas whose rack has another replica of the partition to a rack without one."""
     racks_of = surroundings.racks
     all_racks = set(racks_of.values())
-    for partition in list(placed.replicas):
+    for looks, partition in enumerate(list(placed.replicas)):
+        if looks % _QUICK_LOOKS == 0:
+            yield None
         replicas = placed.replicas.get(partition, ())
         racks = [racks_of[each] for each in replicas if each in racks_of]
         if len(set(racks)) == len(racks) or set(racks) >= all_racks or not surroundings.may_move(partition):
-            yield None
             continue
         crowded = {rack for rack, replicas_there in Counter(racks).items() if replicas_there > 1}
         shared = [each for each in replicas if each in racks_of and racks_of[each] in crowded]
@@ -122,42 +125,52 @@ def moves_to_lighter_brokers(placed: PlacedReplicas, surroundings: Surroundings)
     def moves_from(broker_id: BrokerId) -> Search:
         for evens_topic in (True, False):
             lighter = _Lighter(surroundings, weight)
-            for partition in surroundings.in_turn(placed.held[broker_id]):
+            for looks, partition in enumerate(surroundings.in_turn(placed.held[broker_id])):
+                if looks % _QUICK_LOOKS == 0:
+                    yield None
                 if not lighter.than(broker_id):
                     return
-                move = None
-                if broker_id in placed.replicas.get(partition, ()) and surroundings.may_move(partition):
+                if broker_id in placed.replicas.get(partition, ()):
                     move = _lightened(placed, surroundings, partition, broker_id, lighter, evens_topic)
-                yield move
+                    if move is not None and surroundings.may_move(partition):
+                        lighter.count_again()
+                        yield move
 
-    return _from_heaviest({each: moves_from(each) for each in surroundings.racks}, weight)
+    return _in_turn({each: moves_from(each) for each in surroundings.racks}, weight)
 
 
 def changes_of_preferred_leaders(placed: PlacedReplicas, surroundings: Surroundings) -> Search:
-    """Search for moves that make another replica the preferred leader, from the one that leads most."""
+    """Search for moves that make another replica the preferred leader, always for the one that leads least.
 
-    def weight(broker_id: BrokerId) -> int:
-        return placed.led[broker_id]
+    First from brokers that lead more than the mean, so that what a broker gets need not be taken back.
+    """
+    led, racks = placed.led, surroundings.racks
+    mean = sum(led[each] for each in racks) / max(1, len(racks))
 
-    def moves_from(broker_id: BrokerId) -> Search:
-        for evens_topic in (True, False):
-            for partition in list(placed.held[broker_id]):
-                replicas = placed.replicas.get(partition, ())
-                if replicas[:1] != (broker_id,) or not surroundings.may_move(partition):
+    def moves_for(broker_id: BrokerId) -> Search:
+        for least, evens_topic in ((mean, True), (mean, False), (0, False)):
+            for looks, partition in enumerate(list(placed.held[broker_id])):
+                if looks % _QUICK_LOOKS == 0:
                     yield None
+                    if not any(led[each] - led[broker_id] >= _SMALLEST_DIFFERENCE for each in racks):
+                        return
+                replicas = placed.replicas.get(partition, ())
+                if broker_id not in replicas or led[replicas[0]] <= least or replicas[0] not in racks:
                     continue
-                yield _led_by_another(placed, surroundings, partition, evens_topic)
+                move = _led_by(placed, partition, broker_id, evens_topic)
+                if move is not None and surroundings.may_move(partition):
+                    yield move
 
-    return _from_heaviest({each: moves_from(each) for each in surroundings.racks}, weight)
+    return _in_turn({each: moves_for(each) for each in racks}, lambda each: -led[each])
 
 
-def _from_heaviest(searches: dict[BrokerId, Search], weight: Callable[[BrokerId], int]) -> Search:
-    """Take the moves of the broker that is the heaviest after each; drop those without further moves."""
+def _in_turn(searches: dict[BrokerId, Search], weight: Callable[[BrokerId], int]) -> Search:
+    """Take the next move of the broker that is the heaviest after each; drop those without further moves."""
     while searches:
         heaviest = max(searches, key=lambda each: (weight(each), -each))
-        for looks, move in enumerate(searches[heaviest]):
+        for move in searches[heaviest]:
             yield move
-            if move is not None or looks == _LOOKS_BEFORE_COUNTING_AGAIN:
+            if move is not None:
                 break
         else:
             del searches[heaviest]
@@ -217,28 +230,21 @@ def _lightened(
             break
     if best is None:
         return None
-    lighter.count_again()
     after = tuple(best[1] if each == source else each for each in replicas)
     return Move(partition, replicas, after, Goal.REPLICAS)
 
 
-def _led_by_another(
-    placed: PlacedReplicas, surroundings: Surroundings, partition: TopicIdPartition, evens_topic: bool
+def _led_by(
+    placed: PlacedReplicas, partition: TopicIdPartition, broker_id: BrokerId, evens_topic: bool
 ) -> Move | None:
-    leader, *followers = replicas = placed.replicas[partition]
-    led, of_topic = placed.led, placed.led_of_topic
-
-    def is_better(each: BrokerId) -> bool:
-        if each not in surroundings.racks or led[leader] - led[each] < _SMALLEST_DIFFERENCE:
-            return False
-        of_leader, of_other = (TopicOnBroker(broker, partition.topic_id) for broker in (leader, each))
-        return not evens_topic or of_topic[of_other] < of_topic[of_leader]
-
-    better = [each for each in followers if is_better(each)]
-    if not better:
+    replicas = placed.replicas[partition]
+    leader, of_topic = replicas[0], placed.led_of_topic
+    if placed.led[leader] - placed.led[broker_id] < _SMALLEST_DIFFERENCE:
         return None
-    best = min(better, key=lambda each: (led[each], each))
-    swapped = {leader: best, best: leader}
+    of_leader, own = (TopicOnBroker(each, partition.topic_id) for each in (leader, broker_id))
+    if evens_topic and of_topic[own] >= of_topic[of_leader]:
+        return None
+    swapped = {leader: broker_id, broker_id: leader}
     return Move(partition, replicas, tuple(swapped.get(each, each) for each in replicas), Goal.LEADERS)
 
 
