@@ -187,6 +187,14 @@ class LocalCluster:
             arguments, self.log_path(broker_id), self._descriptor_limit
         )
 
+    def add_broker(self) -> BrokerId:
+        """Start one broker more, in a rack of its own; return its id when it is unfenced."""
+        broker_id = len(self.broker_ids)
+        self.broker_ids = range(broker_id + 1)
+        self.launch(broker_id)
+        self.wait_until_unfenced(broker_id)
+        return broker_id
+
     def restart(self, broker_id: BrokerId) -> None:
         """Start a killed or stopped broker again in its directory; return when it is unfenced."""
         assert not self.is_running(broker_id), f"broker {broker_id} still runs"

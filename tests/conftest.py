@@ -50,7 +50,7 @@ GROUP_OF: Final = {
     **{
         Path(f"compat/test_{name}.py"): BROKEN_CLUSTERS
         for name in (
-            *("all_brokers_killed", "bad_directories", "consumer_protocol", "data_directories"),
+            *("all_brokers_killed", "bad_directories", "balancing", "consumer_protocol", "data_directories"),
             *("dataframe_leader_failure", "descriptors", "failing_disks", "failover", "moves_under_kills"),
             *("new_driver", "power_cut", "restored_cluster", "sink_with_lost_partitions", "snapshots"),
             *("starvation", "tiered_copies", "tiered_failover", "tiered_kills", "unclean_start"),
