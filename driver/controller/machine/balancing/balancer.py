@@ -274,6 +274,8 @@ class Balancer:
         placed = self._placed
         if self._lost:
             yield from moves_off(placed, self._surroundings(self._may_heal), self._lost)
+            if self._found or self._moves:
+                return
         if not self._is_balancing:
             return
         surroundings = self._surroundings(self._may_balance)
