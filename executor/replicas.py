@@ -75,7 +75,7 @@ class ClusterMembership:
     secret: ApplicationSecret | None = None
     """By which other brokers know this one; None if they do not ask."""
     owner_epoch: int | None = None
-    """That of this application in the object store of the tier; None without one."""
+    """Epoch of this application as owner of the tier's prefix; None without a tier."""
 
     def cluster_credentials(self, config: BrokerConfig) -> ClusterCredentials:
         """Return the settings of connections to other brokers."""

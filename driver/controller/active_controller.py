@@ -60,7 +60,7 @@ class ControlledCluster:
     cluster_id: str
     config: BrokerConfig
     endpoints: Sequence[Endpoint]
-    """Of the driver's listeners; brokers connect to the first."""
+    """Endpoints of the driver's listeners; brokers connect to the first."""
     wanted_voters: tuple[BrokerId, ...]
     initial_scram_users: Sequence[UserScramCredentialRecord] = ()
     """The SCRAM credentials of a new cluster."""

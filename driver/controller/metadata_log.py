@@ -60,10 +60,10 @@ class MetadataLog:
         self.appended_bytes = 0
         """The bytes of all appends, committed or not; never decreases."""
         self.last_timestamp_ms: TimestampMs = 0
-        """Of the last record."""
+        """Timestamp of the last record."""
         self._voters = VoterHistory()
         self.leader_epoch: LeaderEpoch = 0
-        """Of the driver's leadership; 0 before."""
+        """Epoch of the driver's leadership; 0 before."""
 
     @classmethod
     def open(cls, directory: Path, config: BrokerConfig) -> "MetadataLog":

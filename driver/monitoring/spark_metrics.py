@@ -20,7 +20,7 @@ from sparklog.driver.spark.janino import CompilationError, NoPlaceError, compile
 from sparklog.protocol.types import BrokerId
 
 PROMETHEUS_PATH: Final = "/log/metrics"
-"""Of Spark's UI."""
+"""Path of the page in Spark's UI."""
 REFRESH_S: Final = 1.0
 STOP_WITHIN_S: Final = 2.0
 _CLASS: Final = "sparklog.node.metrics.ClusterMetrics"

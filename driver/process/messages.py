@@ -88,7 +88,7 @@ class ControllerState:
     serves: bool
     """Whether all brokers are unfenced and know each other, and clients are served."""
     owner_epoch: int | None
-    """Of the ownership of the object store's prefix; None before it is taken, and without a tier."""
+    """Epoch of the owner of the store's prefix; None before the ownership is taken, and without a tier."""
     is_copied: bool
     """Whether an orderly stop has come to its end: all is copied, or its time is over."""
 

@@ -63,7 +63,7 @@ Look: TypeAlias = Callable[[ClusterClient, LastAnswer[Known] | None], Known]
 @dataclass(slots=True)
 class _Question:
     asking: "Future[tuple[Any, int, int]] | None" = None
-    """Its result: the answer, its time, and its duration."""
+    """Future of the answer, its time, and its duration."""
     last_answer: LastAnswer[Any] | None = None
     failure: KafkaError | None = None
     rests_until_ms: int = 0

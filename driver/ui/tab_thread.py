@@ -37,7 +37,7 @@ class TabThread:
         self._thread = InheritableThread(target=self._run, name="sparklog tab", daemon=True)
 
     def start(self) -> None:
-        """Start; returns at once."""
+        """Begin to compile the tab; returns at once."""
         self._source.begin_tab()
         self._thread.start()
 

@@ -72,7 +72,7 @@ class _Deletions(Settling[_Deletion]):
         self._handler = handler
         self._left: dict[Replica, list[_Deletion]] = {}
         self._moved: dict[Replica, None] = {}
-        """Those of the replicas left that are to be looked at again."""
+        """Remaining replicas that need another look."""
 
     def add(self, deletion: _Deletion) -> None:
         self.parts.append(deletion)

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 _NOT_YET: Final = frozenset({ErrorCode.not_controller, ErrorCode.request_timed_out})
 _RETRY_BACKOFF_S: Final = 0.05
-"""That of the network client of Kafka's broker."""
+"""Backoff of the network client of Kafka's broker."""
 
 
 class Forwarder:

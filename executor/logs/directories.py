@@ -27,7 +27,7 @@ class DataDirectories:
 
     def __init__(self, node_id: BrokerId, logs: list[LogDirectory], metadata: LogDirectory) -> None:
         self.logs = logs
-        """Those of log.dirs."""
+        """The directories of log.dirs."""
         self.metadata = metadata
         """The directory of the metadata log; often the first of `logs`."""
         self.node_id = node_id

@@ -34,7 +34,7 @@ FIRST_PUSH: Final = (0.5, 1.5)
 SOONEST_NEXT_PUSH: Final = 0.95
 """In intervals since the last push was answered; the controller refuses one after less than 0.9."""
 FORWARDED_AT_ONCE: Final = 16
-"""So many of clients' pushes may be on their way to the driver; more are dropped."""
+"""The most pushes of clients on their way to the driver; further ones are dropped."""
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ RESOLUTION_MS: Final = 10
 """Operations expire up to this much late, never early."""
 
 _KEPT_EMPTY: Final = 64
-"""So many are not worth a sweep."""
+"""The number of empty buckets that is not worth a sweep."""
 
 
 class Waiting(Protocol):

@@ -27,7 +27,7 @@ class PartitionCounts(RoleListener[Replica]):
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._counted: dict[Replica, tuple[str, ...]] = {}
-        """As what each replica is counted; those that are counted as nothing are not in it."""
+        """The counts of each replica that is counted at all."""
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
         for metric, what in _COUNTS.items():

@@ -82,7 +82,7 @@ class TopicSettings:
         self._started_with: Final = config
         self._config = config
         self._own: dict[str, PartitionSettings] = {}
-        """Of the topics with a configuration of their own."""
+        """Settings of the topics with a configuration of their own."""
 
     @property
     def config(self) -> BrokerConfig:

@@ -51,7 +51,7 @@ class Settling(Generic[Part]):
     def __init__(self) -> None:
         self.parts: list[Part] = []
         self.bucket: int | None = None
-        """Of its deadline (`DelayedOperations`); None while it does not wait."""
+        """Bucket of its deadline (`DelayedOperations`); None while it does not wait."""
         self._unsettled_count = 0
         self._delayed: DelayedOperations | None = None
         """This, what is answered and the way there are set while it waits: they refer to the request."""

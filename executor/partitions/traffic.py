@@ -98,7 +98,7 @@ class TopicTraffic:
 class BrokerTraffic:
     def __init__(self) -> None:
         self.noted: list[TopicTraffic] = []
-        """Those in which there was any since they were last read out."""
+        """Topics with traffic since the last reading."""
         self.replication_bytes_in = 0
         self.replication_bytes_out = 0
         self.consumed_bytes = dict.fromkeys(ReaderDistance, 0)

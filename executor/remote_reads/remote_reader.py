@@ -47,7 +47,7 @@ FOOTER_BYTES: Final = 8 * 1024 * 1024
 _BATCH_BYTES: Final = 256 * 1024
 """A fetch of 1 MiB, the clients' default, is filled by whole batches of this size."""
 LEAST_GROUP_BYTES: Final = 256 * 1024
-"""As much does a group count at least: each takes a descriptor, too."""
+"""The least that a group counts: each takes a descriptor, too."""
 _MOST_AHEAD: Final = 4
 """Row groups that are loaded ahead of a reader at most: a store's latency may be that of several."""
 _READS_A_STEP: Final = 8

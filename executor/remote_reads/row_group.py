@@ -27,9 +27,9 @@ class RowGroup:
     ) -> None:
         self.file: Final = file
         self._last_offsets = last_offsets
-        """Of each batch, inclusive."""
+        """Last offset of each batch, inclusive."""
         self._positions = positions
-        """Of each batch in the file, and of the end."""
+        """Position of each batch in the file, and of the end."""
         self._max_timestamps = max_timestamps
 
     @property

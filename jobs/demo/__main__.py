@@ -137,7 +137,7 @@ class Source:
     records: DataFrame
     carriers: dict[str, flights.Carrier]
     month: flights.Totals
-    """Of the month that is reprocessed."""
+    """Totals of the reprocessed month."""
 
     @property
     def totals(self) -> flights.Totals:

@@ -49,7 +49,7 @@ class TopicRow(NamedTuple):
     records_in_per_s: float | None
     """Since the look before; None if it was unknown then."""
     log_bytes: int | None
-    """Of all its replicas."""
+    """Bytes of the logs of all its replicas."""
     tiered_records: int | None = None
     """By the last offsets in the tier, deleted records included; None of a topic without any."""
     tier: TopicTier | None = None
@@ -82,7 +82,7 @@ class Overview(NamedTuple):
     """By the rate of writes, the highest first."""
     partitions: int
     troubled: tuple[Troubled, ...]
-    """Those without a leader first."""
+    """Partitions in trouble, those without a leader first."""
     groups: GroupsSeen
 
 

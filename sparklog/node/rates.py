@@ -133,7 +133,7 @@ class TokenBucket:
         return 0 if tokens >= 0 else round(min(-tokens / bound * 1000, MAX_THROTTLE_MS))
 
     def is_idle(self, bound: float, now_ms: int) -> bool:
-        """Whether the bucket is full."""
+        """Whether the bucket is full, as if nothing had been taken from it."""
         return self._refilled(bound, now_ms) >= self._burst(bound)
 
     def _refilled(self, bound: float, now_ms: int) -> float:

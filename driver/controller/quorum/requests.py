@@ -25,7 +25,7 @@ from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOP
 
 COPY_MAX_BYTES: Final = 8 * 1024 * 1024
 _METADATA_LOG: Final[Mapping[str, Mapping[int, LeaderEpoch]]] = {CLUSTER_METADATA_TOPIC: {0: -1}}
-"""Of any epoch."""
+"""The metadata log in any leader epoch."""
 
 
 class BrokerAnswerError(KafkaError):

@@ -42,7 +42,7 @@ class TopicDeletions:
         self._due: dict[UUID, tuple[str, int]] = {}
         """Deleted topics: their names, and when they are due by the monotonic clock."""
         self._again: set[UUID] = set()
-        """Those that have been deleted once."""
+        """Topics that have been deleted once."""
         self._has_image = asyncio.Event()
         self._woken = asyncio.Event()
 

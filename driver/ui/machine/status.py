@@ -168,7 +168,7 @@ class TierStatus:
     partitions_awaiting_manifest: int
     topic_count: int
     topics: tuple[TieredTopic, ...]
-    """Those with the largest lag of copies."""
+    """Topics with the largest lag of copies."""
     errors: tuple[TierErrorStatus, ...]
 
 

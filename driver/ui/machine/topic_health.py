@@ -62,9 +62,9 @@ class TopicHealth:
         self._found: Counter[Trouble] = Counter()
         self._partition_count = 0
         self._troubled: dict[UUID, tuple[PartitionTrouble, ...]] = {}
-        """Of topics with partitions in trouble."""
+        """Partitions in trouble, by topic id."""
         self.names: tuple[str, ...] = ()
-        """Of all topics, in order."""
+        """Names of all topics, in order."""
         self.loads: Mapping[BrokerId, BrokerLoad] = {}
         self.partitions = PartitionsStatus(
             count=0, offline=0, under_min_isr=0, under_replicated=0, troubled=()

@@ -47,7 +47,7 @@ class TransactionStatus:
     timeout_ms: int | None
     """None: it has none."""
     partitions: tuple[TopicPartition, ...]
-    """Those without a marker yet."""
+    """Partitions without a marker yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

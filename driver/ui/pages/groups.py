@@ -27,7 +27,7 @@ from sparklog.driver.ui.pages.tables import (
 )
 
 _SHOWN_PARTITIONS: Final = 20
-"""Of a member's, so that it stays one line."""
+"""Most partitions shown of a member, whose row stays one line."""
 
 
 def groups_page(said: Html | None, groups: Sequence[GroupSummary], group_count: int, page: int) -> Html:

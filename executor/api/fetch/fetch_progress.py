@@ -179,7 +179,7 @@ class FetchProgress:
         self.found: list[FetchedPartition] = []
         """The partitions there is news of."""
         self.cold: list[FetchedPartition] = []
-        """Those of them that cannot be read without waiting for the disk."""
+        """Partitions of these that cannot be read without waiting for the disk."""
         self.loads: list[Load] = []
         """The look-ups in the object store after which more can be read."""
         self.left_bytes = params.max_bytes

@@ -66,7 +66,7 @@ class ProducedPartition(SettlingPart):
         self.appended: AppendInfo | None = None
         """Where the records went, also if they cannot be acknowledged; None if they were refused."""
         self.log_start_offset: Offset | None = None
-        """Of the log that refused the records, where Kafka gives it."""
+        """Start of the log that refused the records, where Kafka gives it."""
 
     def fail(self, error: KafkaError) -> None:
         """Set the error of records that were refused or cannot be acknowledged."""
@@ -91,7 +91,7 @@ class WaitingBatch(NamedTuple):
     produced: ProducedPartition
     replica: "Replica"
     leader_epoch: LeaderEpoch
-    """In which it came."""
+    """Epoch in which the request came."""
     records: bytes | memoryview
     header: BatchHeader
 

@@ -20,7 +20,7 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT, read_header
 
 _ATTRIBUTES_AT: Final = 22
-"""Their lower byte, in a batch's header."""
+"""Position of the attributes' lower byte in a batch's header."""
 _UNABLE_TO_VERIFY: Final = frozenset(
     {
         ErrorCode.network_exception,

@@ -30,7 +30,7 @@ _INT16: Final = Struct(">h")
 
 
 class MalformedCoordinatorRecordError(KafkaError):
-    """A record of an internal topic is not a coordinator's."""
+    """A record of an internal topic has no coordinator's key or value."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.corrupt_message, message)

@@ -26,7 +26,7 @@ class SegmentFacts(NamedTuple):
     base_offset: Offset
     size_bytes: int
     first_timestamp_ms: TimestampMs | None
-    """Of its first batch; None if it has none, or if it is not needed."""
+    """Timestamp of its first batch; None if it has none, or if no rule needs it."""
     largest_timestamp_ms: TimestampMs
 
 
@@ -105,7 +105,7 @@ class CleanerSchedule:
         self.set_aside: dict[TopicPartition, SetAside] = {}
         """The logs that could not be cleaned."""
         self.highest_dirty_ratio = 0.0
-        """Of the logs in the last call of `choose`."""
+        """Highest ratio among the logs in the last call of `choose`."""
         self._under_way: set[TopicPartition] = set()
 
     def choose(self, logs: Iterable[LogFacts], wall_ms: TimestampMs, now_ms: int) -> Cleanable | None:

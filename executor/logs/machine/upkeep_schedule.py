@@ -31,9 +31,9 @@ class UpkeepSchedule(Generic[_Piece]):
     def __init__(self) -> None:
         self._intervals_ms: dict[_Piece, int] = {}
         self._due_ms: dict[_Piece, int] = {}
-        """Of pieces that do not run."""
+        """Next start of each piece that does not run."""
         self._begun_ms: dict[_Piece, int] = {}
-        """Of pieces that run."""
+        """Start of each piece that runs."""
 
     def add(self, piece: _Piece, *, interval_ms: int, first_due_ms: int) -> None:
         self._intervals_ms[piece] = interval_ms

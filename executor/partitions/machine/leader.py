@@ -102,7 +102,7 @@ class PartitionLeader:
     directories: InitVar[tuple[UUID | None, ...]] = ()
     """The directories of the replicas, parallel to them; empty if unknown."""
     adding_replicas: InitVar[tuple[BrokerId, ...]] = ()
-    """Those of the replicas that a reassignment under way adds."""
+    """Replicas that a reassignment under way adds."""
     log_end_offset: Offset = field(init=False)
     followers: dict[BrokerId, FollowerProgress] = field(init=False)
     maximal_isr: frozenset[BrokerId] = field(init=False)

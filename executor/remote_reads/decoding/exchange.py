@@ -69,7 +69,7 @@ class BatchList(NamedTuple):
     last_offsets: Sequence[Offset]
     """Inclusive."""
     positions: Sequence[int]
-    """Of each batch, and of the end."""
+    """Position of each batch, and of the end."""
     max_timestamps: Sequence[int]
 
     @classmethod

@@ -50,7 +50,7 @@ class RowGroupCache(Generic[Key, Group]):
         return len(self._cached)
 
     def get(self, key: Key, now_ms: int) -> Group | None:
-        """Return a cached group for a read."""
+        """Return a cached group, from now on the latest used; None if there is none."""
         found = self._cached.pop(key, None)
         if found is None:
             return None

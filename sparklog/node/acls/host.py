@@ -25,7 +25,7 @@ def shown_address(packed: bytes) -> str:
     """Return an address of 4 or 16 bytes in Java's notation.
 
     Raises:
-        ValueError: it has another number of bytes.
+        ValueError: the address has neither 4 nor 16 bytes.
     """
     address = ip_address(packed)
     if not isinstance(address, IPv6Address):

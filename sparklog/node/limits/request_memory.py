@@ -47,7 +47,7 @@ class RequestMemory:
         return False
 
     def give_up(self, claim: "MemoryClaim") -> None:
-        """Stop waiting; has no effect on a claim that does not wait."""
+        """Stop waiting; a no-op for a claim that does not wait."""
         self._line.pop(claim, None)
 
     def give_back(self, claim: "MemoryClaim", size_bytes: int) -> None:

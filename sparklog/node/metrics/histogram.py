@@ -23,10 +23,10 @@ BYTES: Final = tuple(16.0 * 2 ** (step / _BUCKETS_AN_OCTAVE) for step in range(2
 
 class Summary(NamedTuple):
     value_count: int
-    """Of all values since the start."""
+    """Number of all values since the start."""
     total: float
     quantiles: tuple[float, ...]
-    """Of the last one to two minutes, by `QUANTILES`; 0 without values."""
+    """Quantiles of the last one to two minutes, in the order of `QUANTILES`; 0 without values."""
 
 
 class Histogram:

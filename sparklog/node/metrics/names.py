@@ -70,7 +70,7 @@ class Metric(NamedTuple):
     tag_keys: tuple[str, ...] = ()
     """Sorted. A metric that has samples with and without tags lists the tags of those with."""
     attribute: str = VALUE
-    """Of a gauge, or of a meter without a name, which Kafka calls `...-total` or `...-count`."""
+    """Attribute of a gauge, or of a meter without a name, which Kafka calls `...-total` or `...-count`."""
 
     def of(self, attribute: str | None = None, /, **tags: str) -> MetricName:
         """Return the name of a sample.

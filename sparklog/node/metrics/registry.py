@@ -18,7 +18,7 @@ _HISTOGRAMS_A_PART: Final = 16
 
 class Sample(NamedTuple):
     name: MetricName
-    """Of a meter with the attribute Count; a histogram's attributes follow from its summary."""
+    """Name of a meter with the attribute Count; a histogram's attributes follow from its summary."""
     kind: Kind
     value: float | Summary
 

@@ -37,8 +37,6 @@ _SHOWN: Final = 50
 
 
 class RequestMeter:
-    """The cost of one request."""
-
     __slots__ = ("_charged_s", "_max_throttle_ms", "_now_ms", "_times", "throttle_ms")
 
     def __init__(

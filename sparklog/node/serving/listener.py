@@ -87,7 +87,7 @@ class ListenerBounds:
     quotas: ConnectionQuotas = field(default_factory=ConnectionQuotas)
     own_quota: ListenerQuota = field(default_factory=ListenerQuota)
     memory: RequestMemory | None = None
-    """Of requests; None: no bound."""
+    """Memory for requests; None: no bound."""
     reserved: bool = False
     """Excepted from the bound on all connections, and left more of the descriptors."""
     max_outstanding_requests: int = 256

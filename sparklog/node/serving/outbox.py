@@ -30,8 +30,6 @@ TURN_BYTES: Final = 4 << 20
 
 
 class Flushed(Enum):
-    """Result of `flush`."""
-
     EMPTY = "everything is with the kernel"
     BLOCKED = "the socket takes no more for now"
     YIELD = "enough for one turn"

@@ -37,9 +37,9 @@ class ApiMetrics:
         self.total_s = 0.0
         self.local_s = 0.0
         self.throttle_time = Histogram(SECONDS, _MS)
-        """Of throttled requests."""
+        """Throttle times of throttled requests only."""
         self.response_queue_time = Histogram(SECONDS, _MS)
-        """Of requests whose response had to wait."""
+        """Queue times of responses that had to wait."""
         total_time, local_time, remote_time = (Histogram(SECONDS, _MS) for _ in range(3))
         sizes = Histogram(BYTES)
         self._total_bytes = 0

@@ -26,9 +26,9 @@ class LogConfig:
     remote_storage_enable: bool = False
     """Whether the log's records are copied to an object store."""
     local_retention_ms: int | None = 7 * _DAY_MS
-    """Of tiered logs: the age at which what the store has is deleted here; None keeps everything."""
+    """In tiered logs, the age at which records that the store has are deleted here; None keeps everything."""
     local_retention_bytes: int | None = None
-    """Of tiered logs: the size above which what the store has is deleted here; None keeps everything."""
+    """In tiered logs, the size above which records that the store has are deleted here; None keeps all."""
     remote_copy_disable: bool = False
     """Whether a tiered log is copied no further."""
     remote_delete_on_disable: bool = False
@@ -36,9 +36,9 @@ class LogConfig:
     table_keeps_segments: bool = False
     """Of tiered logs that are tables, or were ones that keep rows: leaders delete none of their segments."""
     table_period_ms: int | None = None
-    """Of tiered logs that are tables by day or hour: how long that is."""
+    """Length of a partition of tables by day or hour."""
     table_value_schema: str = ""
-    """Of tiered logs that are tables: the schema of typed columns; empty for none."""
+    """Schema of a table's typed columns; empty for none."""
     deletes: bool = True
     """Whether `cleanup.policy` contains `delete`."""
     compacts: bool = False

@@ -10,7 +10,7 @@ NO_SESSION_ID: Final = 0
 FULL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 LARGEST: Final = 2**31 - 1
-"""Of session ids and of their epochs."""
+"""Largest session id, and largest epoch of a session."""
 
 
 def epoch_after(epoch: int) -> int:

@@ -15,7 +15,7 @@ from sparklog.protocol.records.batch import (
 from sparklog.protocol.types import LeaderEpoch, Offset, or_minus_one
 
 MOST_OFFSETS: Final = 2**31 - 1
-"""Of one batch."""
+"""Bound of one batch."""
 
 
 def gap_batch(start: Offset, end: Offset, leader_epoch: LeaderEpoch | None) -> bytes:

@@ -21,8 +21,8 @@ def read_varint_column(
     Gathers the first bytes of all rows, then further bytes of the rows with longer varints.
 
     Raises:
-        MalformedRecordsError: one has more than `longest` bytes.
-        IndexError: one extends beyond the end of `data`.
+        MalformedRecordsError: a varint has more than `longest` bytes.
+        IndexError: a varint extends beyond the end of `data`.
     """
     first = data[positions]
     after = positions + 1

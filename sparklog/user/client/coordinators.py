@@ -97,7 +97,7 @@ class CoordinatorClient:
         """Return the answer for each key, repeated as by `ask`.
 
         Raises:
-            ApiTimeoutError: some could not be asked within `api_timeout_ms`.
+            ApiTimeoutError: the coordinators of some keys did not answer within `api_timeout_ms`.
         """
         answers: dict[str, Any] = {}
 

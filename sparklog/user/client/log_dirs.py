@@ -14,7 +14,7 @@ from sparklog.user.client.cluster_client import ClusterClient
 
 class BrokerDirectories(NamedTuple):
     total_bytes: int | None
-    """Of their file systems; None if the broker does not report it."""
+    """Size of their file systems; None if the broker does not report it."""
     usable_bytes: int | None
     offline: int
     sizes: Mapping[TopicPartition, int]

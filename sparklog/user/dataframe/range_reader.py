@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _CONSTANT: Final = frozenset({"topic", "partition"})
 """Columns of one value, which are not read from the store."""
 _MOST_ROWS: Final = 32 * 1024
-"""Of a batch for Spark."""
+"""Bound of an Arrow batch for Spark."""
 
 
 class OffsetRangePartition(InputPartition):

@@ -99,7 +99,7 @@ class SparklogDataSource(DataSource):
         return stream_reader(self.options, self._default(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Return the writer of a stream, exactly once unless the options differ.
+        """Return the writer of a stream; it writes exactly once unless the options choose otherwise.
 
         `overwrite` means that the query's output mode is complete: each batch is then written whole.
 

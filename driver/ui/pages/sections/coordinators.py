@@ -9,7 +9,7 @@ from sparklog.driver.ui.pages.tables import section
 
 
 class _Groups(NamedTuple):
-    """Of all brokers together; None if no broker has reported it."""
+    """Sums over all brokers; None if no broker has reported a value."""
 
     number: int | None
     moving: int

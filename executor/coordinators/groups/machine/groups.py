@@ -14,7 +14,7 @@ from sparklog.executor.coordinators.groups.machine.group import Group
 from sparklog.executor.coordinators.groups.machine.offset_store import OffsetStore
 
 _RELEASED_AT_ONCE: Final = 64
-"""Each with its members."""
+"""Groups, each with its members, released in one turn of the loop."""
 
 
 class Groups(MutableMapping[str, Group]):

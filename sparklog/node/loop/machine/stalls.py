@@ -19,8 +19,6 @@ TELL_AGAIN_FACTOR: Final = 1.25
 
 
 class Cause(Enum):
-    """The cause of a stall."""
-
     COMPUTED = "computed"
     WAITED = "waited (for a disk, or for a lock)"
     STARVED = "starved: the machine had no processor for it"

@@ -53,7 +53,7 @@ _RECORD_OVERHEAD_BYTES: Final = 16
 
 
 class DamagedSnapshotError(KafkaError):
-    """The bytes are not a snapshot, or are damaged."""
+    """The bytes of a snapshot are damaged, or of another kind of file."""
 
     def __init__(self, snapshot_id: SnapshotId, reason: str) -> None:
         super().__init__(ErrorCode.corrupt_message, f"snapshot {snapshot_id}: {reason}")

@@ -40,15 +40,15 @@ class RemoteSegment:
     """Exclusive. The records of the next one begin here or above."""
     record_count: int
     size_bytes: int
-    """Of the object."""
+    """Size of the object."""
     raw_bytes: int
-    """Of its records in batches, uncompressed: what retention and reads count."""
+    """Size of its records in batches, uncompressed: what retention and reads count."""
     first_timestamp_ms: TimestampMs
     """The smallest of its records; -1 for none."""
     max_timestamp_ms: TimestampMs
     """The largest of its records; -1 for none."""
     crc32c: int
-    """Of the object's bytes."""
+    """CRC-32C of the object's bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class Manifest:
     topic_id: UUID
     partition: int
     owner_epoch: int
-    """Of the application that wrote it."""
+    """Owner epoch of the application that wrote the manifest."""
     leader_epoch: LeaderEpoch
-    """Of the leader that wrote it."""
+    """Epoch of the leader that wrote the manifest."""
     log_start_offset: Offset
     end_offset: Offset
     """Everything below is in the tier; where a log begins again that has nothing but the tier."""

@@ -18,7 +18,7 @@ MANIFEST_FORMAT: Final = 1
 _MANIFEST_FIELDS: Final = tuple(field.name for field in fields(Manifest))
 _SEGMENT_FIELDS: Final = tuple(field.name for field in fields(RemoteSegment))
 _LARGEST_BYTES: Final = 1 << 30
-"""Of a manifest that is decompressed, against damaged sizes."""
+"""Bound of a decompressed manifest, against damaged sizes."""
 
 
 class ManifestFormatError(Exception):

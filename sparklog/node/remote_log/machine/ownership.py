@@ -144,7 +144,7 @@ class Ownership:
         )
         self._former: Owner | None = None
         self._version: str | None = None
-        """Of the object as this application wrote it last."""
+        """Version of the object as this application wrote it last."""
         self._in_flight = False
         self._unknown = True
         """Whether the object has to be read before it is written."""

@@ -25,7 +25,7 @@ class StoredMetadataFormatError(Exception):
 class StoredMetadata:
     cluster_id: str
     owner_epoch: int
-    """Of the application that wrote it. One that finds a higher epoch than its own writes no more."""
+    """Epoch of the application that wrote it. An application that finds a higher epoch writes no more."""
     end_offset: Offset
     leader_epoch: LeaderEpoch
     size_bytes: int

@@ -32,7 +32,7 @@ class BatchPosition(NamedTuple):
     last_offset: Offset
     """Inclusive."""
     position: int
-    """Of its first byte in the row group's batches."""
+    """Position of its first byte in the row group's batches."""
     max_timestamp_ms: TimestampMs
 
 

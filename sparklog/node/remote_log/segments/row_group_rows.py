@@ -17,7 +17,7 @@ from sparklog.protocol.records.numpy_arrays import numbers_of
 from sparklog.protocol.types import Offset
 
 _SLICE_BYTES: Final = 1984 * 1024
-"""Of records in batches, about: a little less than eight batches of a fetch."""
+"""Size of a slice's records in batches, about: a little less than eight batches of a fetch."""
 _RECORD_OVERHEAD_BYTES: Final = 10
 
 

@@ -17,7 +17,7 @@ class PeriodRun(NamedTuple):
     base_offset: Offset
     period: int | None
     size_bytes: int
-    """Of the records as columns."""
+    """Size of the records as columns."""
 
 
 def period_runs(found: LogRows, period_ms: int) -> Iterator[PeriodRun]:

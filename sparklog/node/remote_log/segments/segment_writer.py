@@ -28,9 +28,9 @@ from sparklog.protocol.records.varint_columns import Int64s
 from sparklog.protocol.types import Offset, TimestampMs
 
 ROW_GROUP_BYTES: Final = 8 * 1024 * 1024
-"""Of records in batches, uncompressed."""
+"""Size of a row group's records in batches, uncompressed."""
 _RECORD_OVERHEAD_BYTES: Final = 10
-"""Of a record besides key, value and headers: lengths, deltas, attributes; a byte more or less."""
+"""Bytes of a record besides key, value and headers: lengths, deltas, attributes; to a byte."""
 _HEADER_OVERHEAD_BYTES: Final = 2
 _ZSTD_LEVEL: Final = 1
 _VALUE: Final = SCHEMA.get_field_index("value")
@@ -43,9 +43,9 @@ class WrittenSegment(NamedTuple):
 
     record_count: int
     size_bytes: int
-    """Of the file."""
+    """Size of the file."""
     raw_bytes: int
-    """Of its records in batches, uncompressed: an estimate to a byte or two a record."""
+    """Size of its records in batches, uncompressed: an estimate to a byte or two a record."""
     first_offset: Offset | None
     last_offset: Offset | None
     """Inclusive; None without records."""
@@ -53,7 +53,7 @@ class WrittenSegment(NamedTuple):
     """The smallest; -1 without records."""
     max_timestamp_ms: TimestampMs
     crc32c: int
-    """Of the file."""
+    """CRC-32C of the file."""
     unparsed_count: int = 0
     """Values without typed columns, since they do not parse."""
 

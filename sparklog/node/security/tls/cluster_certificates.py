@@ -138,7 +138,7 @@ def cluster_certificates(seed: bytes) -> ClusterCertificates:
 
 
 _ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-"""Of P-256 (FIPS 186-4, D.1.2.3)."""
+"""Order of the curve P-256 (FIPS 186-4, D.1.2.3)."""
 
 
 def _named(common_name: str) -> "x509.Name":

@@ -39,7 +39,7 @@ class TlsSettings:
     cipher_suites: tuple[str, ...] = ()
     """Java's or OpenSSL's names; empty for OpenSSL's defaults."""
     endpoint_identification_algorithm: str = "https"
-    """Of clients: whether the server's certificate must name the host that was connected to."""
+    """For clients: whether the server's certificate must name the host of the connection."""
     principal_mapping_rules: str = "DEFAULT"
     server_name: str | None = None
     """The host that the server's certificate must name; None: the host of the connection."""

@@ -50,7 +50,7 @@ class SaslState(Enum):
 
 
 _HEADER: Final = struct.Struct(">hhihi")
-"""Of a request without a client id, and the length of the bytes behind it: SaslAuthenticate v0."""
+"""Header of a request without a client id, and the length of the bytes behind it: SaslAuthenticate v0."""
 _SERVED: Final[Mapping[SaslState, frozenset[int]]] = {
     SaslState.HANDSHAKE_OR_VERSIONS: frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}),
     SaslState.HANDSHAKE: frozenset({ApiKey.SASL_HANDSHAKE}),

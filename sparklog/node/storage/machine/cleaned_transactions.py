@@ -24,7 +24,7 @@ class CleanedTransactions:
         self._aborted = deque(sorted(aborted, key=lambda entry: entry.first_offset))
         self._open_aborted: dict[ProducerId, AbortedTransactionEntry] = {}
         self._seen_aborted: set[ProducerId] = set()
-        """Those of `_open_aborted` with a batch in the log."""
+        """Producers of `_open_aborted` with a batch in the log."""
         self._open_committed: set[ProducerId] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:

@@ -48,8 +48,6 @@ logger = logging.getLogger(__name__)
 
 
 class LoadedLog(NamedTuple):
-    """Result of `load_log`."""
-
     segments: tuple[Segment, ...]
     """At least one; the last is active."""
     epochs: LeaderEpochs

@@ -47,8 +47,7 @@ class SinkId(NamedTuple):
     kind: SinkKind
     name: str
     topic: str | None = None
-    """Of an application only: it may write the same versions to several topics, each in a write of its
-    own."""
+    """Topic of an application's write: it may write the same versions to several topics, in a write each."""
 
     @property
     def text(self) -> str:

@@ -80,7 +80,7 @@ class SinkBatch(NamedTuple):
     """Transactions that tasks reported as prepared."""
     waits_for_ever: bool
     unwritten_rows: int = 0
-    """Those of `rows` that tasks skipped because they found the batch decided."""
+    """Rows, of `rows`, that tasks skipped because they found the batch decided."""
 
 
 class Decider(NamedTuple):

@@ -77,7 +77,7 @@ def write_assignment(assignment: Assignment, topics: TopicsImage, metadata: byte
     """Return an assignment in the version of a member's `metadata`; deleted topics are left out.
 
     Raises:
-        MalformedConsumerProtocolError: the metadata are not of the consumer protocol.
+        MalformedConsumerProtocolError: the member's metadata are not of the consumer protocol.
     """
     version = _version(metadata, "subscription")
     module = _ASSIGNMENTS[version]

@@ -33,7 +33,7 @@ def started(producer: Producer) -> bool:
 
 
 def test_rows_that_are_written_already_are_counted_and_not_sent() -> None:
-    """A task of a decided batch leaves no transaction behind; the driver checks the count of its rows."""
+    """A task of a decided batch leaves no transaction behind; the driver checks how many rows it had."""
 
     def use(brokers: Brokers, client: ClusterClient) -> None:
         asked: list[Producer] = []
