@@ -31,7 +31,7 @@ from sparklog.node.limits.request_memory import RequestMemory
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.features import advertised_features, finalized_features
 from sparklog.node.metadata.image import MetadataImage
-from sparklog.node.quotas.machine.limits import AddressLimits
+from sparklog.node.quotas.machine.applicable_quotas import AddressLimits
 from sparklog.node.quotas.request_quotas import RequestQuotas
 from sparklog.node.serving.admission import Admission
 from sparklog.node.serving.listener import Listener, ListenerBounds, ListenerIdentity, Service

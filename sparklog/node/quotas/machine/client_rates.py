@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
 from sparklog.node.metadata.image import ClientQuotaEntity
-from sparklog.node.quotas.machine.limits import ClientLimits
+from sparklog.node.quotas.machine.applicable_quotas import ClientLimits
 from sparklog.node.rates import QuotaWindows, SampledRate, TokenBucket
 
 _MANY: Final = 1_000

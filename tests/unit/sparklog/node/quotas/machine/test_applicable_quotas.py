@@ -4,7 +4,7 @@ import pytest
 
 from sparklog.node.config.client_quotas import CONNECTION_CREATION_RATE, PRODUCER_BYTE_RATE
 from sparklog.node.metadata.image import ClientQuotaEntity
-from sparklog.node.quotas.machine.limits import AddressLimits, ClientLimits, Limit
+from sparklog.node.quotas.machine.applicable_quotas import AddressLimits, ClientLimits, Limit
 
 LEVELS: tuple[tuple[ClientQuotaEntity, tuple[str | None, str | None]], ...] = (
     ((("client-id", "c"), ("user", "u")), ("u", "c")),
