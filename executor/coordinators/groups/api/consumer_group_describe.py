@@ -6,7 +6,7 @@ from dataclasses import replace
 from kio.schema.consumer_group_describe.v1.response import ConsumerGroupDescribeResponse
 
 from sparklog.executor.coordinators.groups.api.consumer_group_heartbeat import serves_consumer_groups
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, answers_of
+from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator, answers_of
 from sparklog.executor.coordinators.groups.machine.consumer.description import undescribed_group
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token

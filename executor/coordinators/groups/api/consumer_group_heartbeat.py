@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.join_group import client_host, may_describe
 from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import (
     ConsumerGroupHeartbeat,

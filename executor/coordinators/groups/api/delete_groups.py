@@ -2,7 +2,7 @@
 
 from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
 
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, answers_of
+from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator, answers_of
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.node.serving.requests import Deferred, Request, Response

@@ -8,7 +8,7 @@ from kio.schema.describe_groups.v6.response import (
     DescribeGroupsResponse,
 )
 
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator, answers_of
+from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator, answers_of
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token

@@ -2,7 +2,7 @@
 
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.membership import Heartbeat
 from sparklog.node.serving.requests import Deferred, Request, Response

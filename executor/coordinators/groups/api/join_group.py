@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
 
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import join_error
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.membership import JoinGroup

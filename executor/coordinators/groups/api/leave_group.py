@@ -2,7 +2,7 @@
 
 from kio.schema.leave_group.v5.response import LeaveGroupResponse
 
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.membership import LeaveGroup, LeavingMember
 from sparklog.node.serving.requests import Deferred, Request, Response

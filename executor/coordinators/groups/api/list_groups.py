@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVarTuple
 from kio.schema.list_groups.v5.response import ListedGroup as ListedGroupResponse
 from kio.schema.list_groups.v5.response import ListGroupsResponse
 
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.node.serving.requests import Request, Response

@@ -13,7 +13,7 @@ from sparklog.executor.coordinators.groups.api.committed_topics import (
     answer_commit,
     committed_topics,
 )
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors

@@ -9,7 +9,7 @@ from kio.schema.offset_delete.v0.response import (
 )
 
 from sparklog.executor.coordinators.groups.api.chunks import Chunk, in_chunks
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.topic_names import named_topic
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token

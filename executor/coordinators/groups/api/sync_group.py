@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sparklog.executor.coordinators.groups.api.coordinator import GroupCoordinator
+from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import sync_response
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.membership import SyncGroup
