@@ -13,9 +13,9 @@ from sparklog.driver.ui.machine.groups import (
     group_status,
     summaries,
 )
-from sparklog.driver.ui.pages.answers import lacking, said_of
 from sparklog.driver.ui.pages.groups import group_page, groups_page, unknown_group_page
 from sparklog.driver.ui.pages.html import Html, element
+from sparklog.driver.ui.pages.remarks import lacking, said_of
 from sparklog.driver.ui.pages.tables import pages_of, rows_of_page
 from sparklog.driver.ui.questions import Answer, Questions
 from sparklog.node.calling.blocking import ResponseTooLargeError

@@ -35,9 +35,9 @@ from sparklog.driver.ui.machine.status_maker import Observation, make_status
 from sparklog.driver.ui.machine.throttles import Throttles
 from sparklog.driver.ui.machine.tier_figures import TierReader
 from sparklog.driver.ui.machine.topic_health import TopicHealth
-from sparklog.driver.ui.pages.answers import failed_page
 from sparklog.driver.ui.pages.html import Html
 from sparklog.driver.ui.pages.overview import Overview
+from sparklog.driver.ui.pages.remarks import failed_page
 from sparklog.driver.ui.pages.sections import Shown
 from sparklog.driver.ui.pages.stage_metrics import stage_metrics
 from sparklog.driver.ui.questions import Questions

@@ -15,8 +15,8 @@ from sparklog.driver.ui.machine.transactions import (
     producer_rows,
     unknown_to_coordinators,
 )
-from sparklog.driver.ui.pages.answers import lacking, said_of
 from sparklog.driver.ui.pages.html import Html, element
+from sparklog.driver.ui.pages.remarks import lacking, said_of
 from sparklog.driver.ui.pages.tables import pages_of, rows_of_page
 from sparklog.driver.ui.pages.topic import unknown_topic_page
 from sparklog.driver.ui.pages.transactions import producers_page, transactions_page

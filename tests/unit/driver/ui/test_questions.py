@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sparklog.driver.ui import questions
-from sparklog.driver.ui.pages.answers import lacking, said_of
+from sparklog.driver.ui.pages.remarks import lacking, said_of
 from sparklog.driver.ui.questions import Answer, LastAnswer, Questions
 from sparklog.node.calling.blocking import ResponseTooLargeError
 from sparklog.protocol.errors import ErrorCode, KafkaError
