@@ -18,6 +18,7 @@ from sparklog.user.sink.client import SinkClient
 from sparklog.user.sink.machine.errors import SinkError
 from sparklog.user.sink.machine.names import SinkId, sink_of
 from sparklog.user.sink.machine.protocols import Settle
+from sparklog.user.sink.machine.steps import carry_out
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,7 +56,7 @@ def _list(client: SinkClient) -> int:
 
 
 def _end(client: SinkClient, text: str) -> int:
-    settled = client.carry_out(Settle(SinkId.parse(text)).steps())
+    settled = carry_out(Settle(SinkId.parse(text)).steps(), client.perform)
     print(f"{text}: committed {len(settled.committed)} transactions, aborted {len(settled.aborted)}")
     return 0
 

@@ -40,7 +40,7 @@ from sparklog.user.sink.machine.errors import (
 )
 from sparklog.user.sink.machine.names import DECISIONS_TOPIC
 from sparklog.user.sink.machine.protocols import Commit, Settle, SinkBatch
-from sparklog.user.sink.machine.steps import EndTransactions, ListOpenTransactions, Step
+from sparklog.user.sink.machine.steps import EndTransactions, ListOpenTransactions, Step, carry_out
 from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, admin_client, create_topic
 from tests.compat.mortal import MortalProcesses
@@ -110,7 +110,7 @@ def test_commit_goes_through_the_steps_that_the_story_tells(cluster: LocalCluste
             return super().perform(step)
 
     told = SinkBatch(query.sink, 1, "other", 1, (batch[0].transaction,), waits_for_ever=True)
-    Recording(query.client.cluster).carry_out(Commit(told, None).steps())
+    carry_out(Commit(told, None).steps(), Recording(query.client.cluster).perform)
     assert [*performed, ""] == [step for step, _ in STORY]
 
 
@@ -309,7 +309,7 @@ def test_batch_write_that_was_decided_is_finished_though_another_sink_hides_its_
     (sink,) = {message.batch.sink for message in messages if isinstance(message, PreparedRows)}
     impatient = ClientConfig(bootstrap_servers=parse_bootstrap_servers(servers), api_timeout_ms=500)
     with ClusterClient(impatient) as client, pytest.raises(ApiTimeoutError):
-        SinkClient(client).carry_out(Settle(sink).steps())
+        carry_out(Settle(sink).steps(), SinkClient(client).perform)
     other.abort_transaction(TIMEOUT_S)
     writer.abort(messages)
     assert seen(servers, topic) == ["a", "b", "first"]

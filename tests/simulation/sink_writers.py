@@ -19,6 +19,7 @@ from sparklog.user.dataframe.prepared_rows import Batch
 from sparklog.user.sink.machine.errors import SinkError
 from sparklog.user.sink.machine.names import SinkId, SinkKind
 from sparklog.user.sink.machine.protocols import Settle
+from sparklog.user.sink.machine.steps import carry_out
 from tests.simulation.blocking import current_task
 from tests.simulation.sink_spark import FAILURES, Driver, PythonProcess, StageFailedError
 
@@ -442,7 +443,7 @@ class Operator:
 
     def _settle(self) -> Any:
         process: Any = current_task().process
-        return process.kept.client(self._options.client).carry_out(Settle(self._sink).steps())
+        return carry_out(Settle(self._sink).steps(), process.kept.client(self._options.client).perform)
 
     def _done(self, result: Any, error: BaseException | None) -> None:
         self._sinks.world.tell(None, f"{self._sink.text} is settled: {result or error}")

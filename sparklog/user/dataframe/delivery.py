@@ -40,7 +40,7 @@ from sparklog.user.sink.client import SinkClient
 from sparklog.user.sink.machine.decisions import WriterTransaction
 from sparklog.user.sink.machine.names import SinkKind
 from sparklog.user.sink.machine.protocols import Abort, Begin, Commit, Decider, Finish, SinkBatch
-from sparklog.user.sink.machine.steps import EndTransactions
+from sparklog.user.sink.machine.steps import EndTransactions, carry_out
 from sparklog.user.sink.machine.verdicts import Verdict, verdict_on_task, verdict_on_task_of_job
 
 logger = logging.getLogger(__name__)
@@ -144,10 +144,10 @@ class ExactlyOnce:
             client.check()
             self._rows.find_topic(client.cluster)
             if batch is not None and batch.sink.kind is SinkKind.APPLICATION:
-                return client.carry_out(Finish(batch.sink).steps())
+                return carry_out(Finish(batch.sink).steps(), client.perform)
             if batch is None or batch.sink.kind is not SinkKind.JOB:
                 return None
-            decider = client.carry_out(Begin(batch.sink).steps())
+            decider = carry_out(Begin(batch.sink).steps(), client.perform)
             batch.began_with = decider.stamp
             return decider
 
@@ -196,7 +196,7 @@ class ExactlyOnce:
         decider = decider or process.decider(config, sink, run_id)
         with _client(self._options) as client:
             _check_topics(client.cluster, messages)
-            following = client.carry_out(Commit(_sink_batch(batch, messages), decider).steps())
+            following = carry_out(Commit(_sink_batch(batch, messages), decider).steps(), client.perform)
         if following is not None and sink.kind is SinkKind.QUERY:  # others go on as none
             process.keep_decider(config, sink, run_id, following)
         return self._rows.written(messages)
@@ -209,7 +209,7 @@ class ExactlyOnce:
         """
         this_process().decider(self._options.client, batch.sink, batch.run_id)
         with _client(self._options) as client:
-            return client.carry_out(Abort(_sink_batch(batch, messages)).steps())
+            return carry_out(Abort(_sink_batch(batch, messages)).steps(), client.perform)
 
 
 class _Attempt:

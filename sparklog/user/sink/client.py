@@ -6,7 +6,7 @@ or observes them, wraps it.
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
 
@@ -42,17 +42,13 @@ from sparklog.user.sink.machine.steps import (
     IndexDecision,
     InitializeDecider,
     ListOpenTransactions,
-    Protocol,
     Step,
     TransactionEnd,
     WarnOfLeftovers,
     WriteDecision,
-    carry_out,
 )
 
 logger = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
 
 _USUAL_MAX_TIMEOUT_MS: Final = 900_000
 """Kafka's default of `transaction.max.timeout.ms`, used if the cluster allows no transactions without a
@@ -138,15 +134,6 @@ class SinkClient:
             ForgetDecision: self._forget_decision,
             WarnOfLeftovers: self._warn_of_leftovers,
         }
-
-    def carry_out(self, protocol: Protocol[Result]) -> Result:
-        """Run a protocol to its end and return its result.
-
-        Raises:
-            SinkError: as the protocol does.
-            KafkaError: the cluster could not be asked, or refused, what a step needs.
-        """
-        return carry_out(protocol, self.perform)
 
     def perform(self, step: Step) -> Any:
         """Carry out one step and return its result.
