@@ -86,9 +86,11 @@ class _Freezing:
 
     def __init__(self, lasting_count: int) -> None:
         self._lasting_count = lasting_count
-        """The objects that survived the last scan of everything."""
+        """The objects that survived the last scan of everything, or are known to last."""
         self._since_count = 0
         """The objects frozen since, of which some may have gone."""
+        self._has_made_lasting = False
+        """Whether objects were frozen since that are known to last, and are not among these."""
         self._looks_at_everything = False
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
@@ -105,12 +107,16 @@ class _Freezing:
         elif left_count < MUCH_OBJECTS:
             return
         elif _making.threads:
-            self._lasting_count += left_count
+            self._has_made_lasting = True
         else:
             self._since_count += left_count
         gc.freeze()
 
     def _has_doubled(self) -> bool:
+        if self._has_made_lasting:
+            # Those of former steps may have gone: what is left is counted, not what was made.
+            self._has_made_lasting = False
+            self._lasting_count = max(gc.get_freeze_count() - self._since_count, MUCH_OBJECTS)
         if self._since_count < self._lasting_count:
             return False
         self._since_count = max(0, gc.get_freeze_count() - self._lasting_count)

@@ -70,6 +70,21 @@ def test_collections_do_not_look_at_everything_when_what_was_frozen_has_gone() -
     assert max(looked_at) < before
 
 
+def test_collections_look_at_everything_when_the_process_has_doubled_beside_such_steps() -> None:
+    """What comparisons of tables have made and dropped for days must not hide garbage of others."""
+    with freezing_survivors():
+        before = gc.get_freeze_count()
+        for _ in range(10):
+            with making_lasting_objects():
+                made = [Node() for _ in range(before)]
+            del made
+        with looks() as looked_at:
+            kept = [Node() for _ in range(2 * before)]
+            gc.collect()
+        assert len(kept) == 2 * before
+    assert max(looked_at) > before
+
+
 def test_cycles_among_few_objects_are_found_however_old_they_are() -> None:
     """A connection may live for hours before it becomes a cycle that only a collection finds."""
     with freezing_survivors():
