@@ -1,6 +1,6 @@
-"""The seeds in which the controller places replicas anew by itself, while brokers stay away for long.
+"""The seeds in which the controller moves replicas by itself, while brokers stay away for long.
 
-In half of them an administrator moves partitions beside it.
+In half of them an administrator moves partitions, too.
 """
 
 from typing import TYPE_CHECKING, Final

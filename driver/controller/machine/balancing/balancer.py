@@ -14,6 +14,7 @@ The rules:
 - No partition without a leader moves: nothing could be copied. Only partitions whose replicas are all on
   active brokers are moved for balance.
 - A broker copies at most `COPIES_PER_BROKER` partitions at a time.
+- Nothing moves in a cluster that is read-only, since it is about to stop.
 
 All work is bounded: a step looks at some partitions and begins some moves, independent of the cluster's size.
 
@@ -56,7 +57,7 @@ LEFT_ALONE_MS: Final = 3_600_000
 _LOOKS_PER_STEP: Final = 20
 """A few milliseconds among a hundred brokers."""
 _MOVES_PER_STEP: Final = 10
-_READ_PER_STEP: Final = 250
+_READ_PER_STEP: Final = 100
 """Partitions that a controller that has just begun reads in a step, before it plans anything."""
 _CHECK_INTERVAL_MS: Final = 1_000
 _EXPIRY_INTERVAL_MS: Final = 60_000
@@ -213,7 +214,7 @@ class Balancer:
                 self._away_since_ms.setdefault(broker_id, now_ms)
         for broker_id in self._away_since_ms.keys() - known:
             del self._away_since_ms[broker_id]
-        if config.sparklog_balance_enable == "false":
+        if config.sparklog_balance_enable == "false" or config.sparklog_read_only:
             self._give_up()
             return
         self._find_lost(config.sparklog_replace_after_ms, now_ms)
@@ -244,13 +245,14 @@ class Balancer:
             if now_ms - since_ms >= replace_after_ms
         )
         for broker_id in sorted(lost - self._lost):
-            logger.warning(
-                "Broker %d has been away for %d s: its %d replicas are placed on other brokers",
-                broker_id,
-                (now_ms - self._away_since_ms[broker_id]) // 1_000,
-                len(self._placed.held.get(broker_id, ())),
-            )
-            self._is_balancing = True
+            if held := self._placed.held.get(broker_id):
+                logger.warning(
+                    "Broker %d has been away for %d s: its %d replicas are placed on other brokers",
+                    broker_id,
+                    (now_ms - self._away_since_ms[broker_id]) // 1_000,
+                    len(held),
+                )
+                self._is_balancing = True
         if lost != self._lost:
             self._lost, self._search, self._has_changed = lost, None, True
 
@@ -359,7 +361,7 @@ class Balancer:
     def _search_ended(self) -> None:
         self._search = None
         if self._found:
-            logger.info("Balance: %d moves found, %d in progress", self._found, len(self._moves))
+            logger.debug("Balance: %d moves found, %d in progress", self._found, len(self._moves))
             self._has_changed = True
             return
         # Partitions of a broker that is away for a moment are balanced when it is back.

@@ -20,8 +20,8 @@ allows more difference than they leave, so that a balanced cluster stays as it i
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
@@ -70,14 +70,6 @@ class Surroundings:
     may_move: Callable[[TopicIdPartition], bool] = lambda _: True
     is_busy: Callable[[BrokerId], bool] = lambda _: False
     """Whether a broker copies as many partitions as it may; moves to it are found later."""
-    local_bytes: Mapping[TopicIdPartition, int] = field(default_factory=dict)
-    """The sizes of partitions' logs on the leaders' disks, where they are known: small ones move first."""
-
-    def in_turn(self, partitions: Iterable[TopicIdPartition]) -> list[TopicIdPartition]:
-        """Return partitions in the order in which they are considered."""
-        if not self.local_bytes:
-            return list(partitions)
-        return sorted(partitions, key=lambda each: self.local_bytes.get(each, 0))
 
 
 def is_uneven(numbers: Collection[int]) -> bool:
@@ -91,7 +83,7 @@ def is_uneven(numbers: Collection[int]) -> bool:
 def moves_off(placed: PlacedReplicas, surroundings: Surroundings, leaving: Collection[BrokerId]) -> Search:
     """Search for moves that empty the brokers `leaving`, which are none of those that may get replicas."""
     for broker_id in sorted(leaving):
-        for partition in surroundings.in_turn(placed.held.get(broker_id, ())):
+        for partition in list(placed.held.get(broker_id, ())):
             replicas = placed.replicas.get(partition, ())
             if broker_id not in replicas or not surroundings.may_move(partition):
                 yield None
@@ -125,7 +117,7 @@ def moves_to_lighter_brokers(placed: PlacedReplicas, surroundings: Surroundings)
     def moves_from(broker_id: BrokerId) -> Search:
         for evens_topic in (True, False):
             lighter = _Lighter(surroundings, weight)
-            for looks, partition in enumerate(surroundings.in_turn(placed.held[broker_id])):
+            for looks, partition in enumerate(list(placed.held[broker_id])):
                 if looks % _QUICK_LOOKS == 0:
                     yield None
                 if not lighter.than(broker_id):

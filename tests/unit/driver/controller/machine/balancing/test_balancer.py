@@ -220,15 +220,21 @@ def test_uneven_cluster_is_balanced_only_if_that_is_wanted_always() -> None:
     assert max(cluster.led.values()) - min(cluster.led.values()) <= 2
 
 
-def test_balance_that_is_off_moves_nothing(cluster: Cluster) -> None:
-    """Then an administrator, or another tool, does it."""
-    cluster.configure("sparklog.balance.enable", "false")
+@pytest.mark.parametrize(
+    ("key", "off", "on"),
+    [("sparklog.balance.enable", "false", "true"), ("sparklog.read.only", "true", "false")],
+)
+def test_balance_that_is_off_or_of_a_read_only_cluster_moves_nothing(
+    cluster: Cluster, key: str, off: str, on: str
+) -> None:
+    """An administrator does it, or the cluster is about to stop."""
+    cluster.configure(key, off)
     cluster.lose(4)
     cluster.add(6)
     cluster.wait(60_000)
     assert cluster.moving == 0
     assert 6 not in cluster.held
-    cluster.configure("sparklog.balance.enable", "true")
+    cluster.configure(key, on)
     cluster.wait(60_000)
     assert cluster.is_whole
     assert 4 not in cluster.held

@@ -185,16 +185,6 @@ def test_moves_to_a_busy_broker_wait() -> None:
     assert not any(moves_off(placed, Surroundings({1: "a"}, is_busy=lambda _: True), {0}))
 
 
-def test_moves_small_partitions_first() -> None:
-    """The same balance is reached with fewer bytes."""
-    placed = spread({0: "a"}, 4, 1, topics=1)
-    sizes = {TopicIdPartition(TOPICS[0], number): size for number, size in enumerate((9, 1, 8, 2))}
-    moves = carried_out(
-        placed, lambda: moves_to_lighter_brokers(placed, Surroundings({0: "a", 1: "a"}, local_bytes=sizes))
-    )
-    assert [move.partition.partition for move in moves] == [1, 3]
-
-
 @pytest.mark.parametrize("frozen", [True, False])
 def test_moves_of_partitions_that_must_not_move_are_none(frozen: bool) -> None:
     """A partition that an administrator moves is left to the administrator."""
