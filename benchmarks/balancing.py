@@ -1,0 +1,289 @@
+"""Figures of the controller while brokers come and go in a large cluster.
+
+    python -m benchmarks.balancing --brokers 100 --partitions 200000
+
+The production controller decides; its brokers are simulated: they send heartbeats, and copy what they are
+assigned within 0.3 s. One is lost and not replaced in time, and another one, or the same, is added later.
+For each event it prints how long it took in simulated time, the decisions and bytes of metadata, the moved
+replicas and the longest step. A step is a decision with its batch and its replay, which is what the
+controller's loop does at once.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from kio.schema.alter_partition.v3.request import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
+from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest, Feature, Listener
+
+from sparklog.driver.controller.machine.controller import Controller
+from sparklog.driver.controller.machine.controller_result import ControllerResult
+from sparklog.driver.controller.machine.placement import Load, UsableBroker, place
+from sparklog.node.config import BrokerConfig
+from sparklog.node.loop.garbage import freezing_survivors
+from sparklog.node.metadata.features import SUPPORTED_FEATURES
+from sparklog.node.metadata.framing import encode_record
+from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.replay import replay_records
+from sparklog.node.metadata.schemas import MetadataRecord, PartitionRecord, TopicRecord
+from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.types import BrokerEpoch, BrokerId, TopicIdPartition
+
+CLUSTER_ID: Final = "benchmark"
+LEADER_EPOCH: Final = 1
+RACKS: Final = 10
+PARTITIONS_PER_TOPIC: Final = 100
+REPLICAS: Final = 3
+REPLACE_AFTER_MS: Final = 10_000
+TICK_MS: Final = 100
+TICKS_PER_SECOND: Final = 1_000 // TICK_MS
+COPY_MS: Final = 300
+_QUIET_MS: Final = 5_000
+LONGEST_EVENT_MS: Final = 2 * 3_600_000
+BAR_MS: Final = 20.0
+
+
+@dataclass(slots=True)
+class Figures:
+    """What the controller did since an event."""
+
+    decisions: int = 0
+    records: int = 0
+    metadata_bytes: int = 0
+    moved: int = 0
+    steps: list[tuple[float, float, str]] = field(default_factory=list)
+    """CPU and wall time of each step in ms, and what it was."""
+
+
+def empty_cluster(brokers: int, config: BrokerConfig) -> MetadataImage:
+    """Return the image of a cluster without topics."""
+    simulation = _Simulation(Controller(CLUSTER_ID, config, uuid4))
+    for broker_id in range(brokers):
+        simulation.start(broker_id)
+    return simulation.controller.image
+
+
+def with_partitions(image: MetadataImage, count: int) -> MetadataImage:
+    """Return the image with partitions, placed as CreateTopics does."""
+    brokers = [UsableBroker(each.broker_id, each.rack, False) for each in image.brokers.values()]
+    load = Load()
+    for _ in range(count // PARTITIONS_PER_TOPIC):
+        topic_id = uuid4()
+        records: list[MetadataRecord] = [TopicRecord(name=f"t-{topic_id}", topic_id=topic_id)]
+        placed = place(brokers, PARTITIONS_PER_TOPIC, REPLICAS, load)
+        records += [
+            PartitionRecord(
+                partition_id=number,
+                topic_id=topic_id,
+                replicas=replicas,
+                isr=replicas,
+                removing_replicas=(),
+                adding_replicas=(),
+                leader=replicas[0],
+                leader_epoch=0,
+                partition_epoch=0,
+                directories=tuple(_directory(each) for each in replicas),
+            )
+            for number, replicas in enumerate(placed)
+        ]
+        image, _ = replay_records(image, records, image.end_offset + len(records) - 1, LEADER_EPOCH)
+    return image
+
+
+def _directory(broker_id: BrokerId) -> UUID:
+    return UUID(int=1_000 + broker_id)
+
+
+class _Simulation:
+    """A controller with simulated brokers and time."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
+        self.now_ms = 0
+        self.figures = Figures()
+        brokers = controller.image.brokers
+        self._epochs: dict[BrokerId, BrokerEpoch] = {each: brokers[each].broker_epoch for each in brokers}
+        self._copying: dict[TopicIdPartition, int] = {}
+        """The partitions with new replicas, and when these have copied the log."""
+        self._take(controller.bootstrap())
+
+    def start(self, broker_id: BrokerId) -> None:
+        request = BrokerRegistrationRequest(
+            broker_id=broker_id,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=uuid4(),
+            listeners=(Listener(name="PLAINTEXT", host="127.0.0.1", port=1, security_protocol=0),),
+            features=tuple(
+                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+                for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+            ),
+            rack=f"rack-{broker_id % RACKS}",
+            log_dirs=(_directory(broker_id),),
+        )
+        self._epochs[broker_id] = self._handle(request).broker_epoch
+        self._heartbeat(broker_id)
+
+    def lose(self, broker_id: BrokerId) -> None:
+        epoch = self._epochs.pop(broker_id)
+        self._step("BrokerGone", lambda: self.controller.broker_gone(broker_id, epoch))
+        self._decide()
+
+    def settle(self, at_least_ms: int) -> int:
+        """Let time pass until nothing moves; return how long that took in ms."""
+        began_ms = last_change_ms = self.now_ms
+        while self.now_ms < max(began_ms + at_least_ms, last_change_ms + _QUIET_MS):
+            records = self.figures.records
+            self._second()
+            if self.figures.records != records:
+                last_change_ms = self.now_ms
+            assert self.now_ms - began_ms < LONGEST_EVENT_MS, "the cluster is never balanced"
+        return last_change_ms - began_ms
+
+    def held(self) -> Counter[BrokerId]:
+        topics = self.controller.image.topics.by_id.values()
+        return Counter(
+            each for topic in topics for partition in topic.partitions.values() for each in partition.replicas
+        )
+
+    def _second(self) -> None:
+        for broker_id in self._epochs:
+            self._heartbeat(broker_id)
+        for _ in range(TICKS_PER_SECOND):
+            self.now_ms += TICK_MS
+            self._decide()
+            self._copy()
+
+    def _decide(self) -> None:
+        while True:
+            decision = self._step("tick", lambda: self.controller.tick(self.now_ms))
+            if not decision.records and self.controller.is_settled:
+                break
+
+    def _heartbeat(self, broker_id: BrokerId) -> None:
+        self._handle(
+            BrokerHeartbeatRequest(
+                broker_id=broker_id,
+                broker_epoch=self._epochs[broker_id],
+                current_metadata_offset=self.controller.image.offset,
+                want_fence=False,
+                want_shut_down=False,
+            )
+        )
+
+    def _copy(self) -> None:
+        """Let each leader propose the replicas that have copied the log, in one request."""
+        done: defaultdict[BrokerId, defaultdict[UUID, list[PartitionData]]]
+        done = defaultdict(lambda: defaultdict(list))
+        image = self.controller.image
+        for key in [key for key, due_ms in self._copying.items() if self.now_ms >= due_ms]:
+            del self._copying[key]
+            partition = image.topics.partition(*key)
+            assert partition is not None
+            if partition.leader is None or not partition.is_reassigning:
+                continue
+            isr = [each for each in partition.replicas if each in self._epochs]
+            done[partition.leader][key.topic_id].append(
+                PartitionData(
+                    partition_index=key.partition,
+                    leader_epoch=partition.leader_epoch,
+                    partition_epoch=partition.partition_epoch,
+                    leader_recovery_state=0,
+                    new_isr_with_epochs=tuple(
+                        BrokerState(broker_id=each, broker_epoch=self._epochs[each]) for each in isr
+                    ),
+                )
+            )
+        for leader, topics in done.items():
+            self._handle(
+                AlterPartitionRequest(
+                    broker_id=leader,
+                    broker_epoch=self._epochs[leader],
+                    topics=tuple(
+                        TopicData(topic_id=topic_id, partitions=tuple(partitions))
+                        for topic_id, partitions in topics.items()
+                    ),
+                )
+            )
+
+    def _handle(self, request: Any) -> Any:
+        name = type(request).__name__.removesuffix("Request")
+        while True:
+            decision = self._step(name, lambda: self.controller.handle(request, self.now_ms))
+            if not decision.is_first_part:
+                return decision.reply
+
+    def _step(self, name: str, decide: Callable[[], ControllerResult]) -> ControllerResult:
+        wall_s, cpu_s = time.perf_counter(), time.process_time()
+        decision = decide()
+        size = self._take(decision)
+        cpu_ms, wall_ms = 1_000 * (time.process_time() - cpu_s), 1_000 * (time.perf_counter() - wall_s)
+        figures = self.figures
+        step = f"{name}, {len(decision.records)} records"
+        figures.steps.append((cpu_ms, wall_ms, step))
+        figures.decisions += bool(decision.records)
+        figures.records += len(decision.records)
+        figures.metadata_bytes += size
+        for record in decision.records:
+            if getattr(record, "adding_replicas", None) and record.adding_replicas:  # type: ignore[union-attr]
+                key = TopicIdPartition(record.topic_id, record.partition_id)  # type: ignore[union-attr]
+                figures.moved += 1
+                self._copying[key] = self.now_ms + COPY_MS
+        return decision
+
+    def _take(self, decision: ControllerResult) -> int:
+        """Append a decision to no log; return the size of its batch."""
+        if not decision.records:
+            return 0
+        values = [SimpleRecord(value=encode_record(each), timestamp_ms=1) for each in decision.records]
+        end_offset = self.controller.image.end_offset
+        batch = build_batch(values, base_offset=end_offset, leader_epoch=LEADER_EPOCH)
+        self.controller.replay(decision.records, end_offset + len(decision.records) - 1, LEADER_EPOCH)
+        return len(batch)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 1 if a step took longer than the bar, in CPU time."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.balancing", description=__doc__)
+    parser.add_argument("--brokers", type=int, default=100)
+    parser.add_argument("--partitions", type=int, default=200_000)
+    options = parser.parse_args(arguments)
+    config = BrokerConfig.from_mapping({"sparklog.replace.after.ms": str(REPLACE_AFTER_MS)})
+    image = with_partitions(empty_cluster(options.brokers, config), options.partitions)
+    began_s = time.perf_counter()
+    simulation = _Simulation(Controller(CLUSTER_ID, config, uuid4, image))
+    print(f"{options.brokers} brokers, {options.partitions:,} partitions with {REPLICAS} replicas each")
+    print(f"the controller takes over in {time.perf_counter() - began_s:.1f} s")
+    longest_ms = 0.0
+    print(
+        f"{'event':24} {'until balanced':>14} {'moved':>7} {'decisions':>9} {'records':>8} {'metadata':>9}"
+        f" {'longest step, CPU (wall)':>26} {'':24} {'held':>13}"
+    )
+    with freezing_survivors():
+        for name, happens, at_least_ms in (
+            ("taken over", lambda: None, 220_000),
+            ("a broker is lost", lambda: simulation.lose(0), 2 * REPLACE_AFTER_MS),
+            ("a broker is added", lambda: simulation.start(0), 90_000),
+        ):
+            simulation.figures = figures = Figures()
+            happens()
+            took_ms = simulation.settle(at_least_ms)
+            held = simulation.held().values()
+            cpu_ms, wall_ms, step = max(figures.steps)
+            longest_ms = max(longest_ms, cpu_ms)
+            print(
+                f"{name:24} {took_ms / 1_000:12.0f} s {figures.moved:7,} {figures.decisions:9,}"
+                f" {figures.records:8,} {figures.metadata_bytes / 1e6:6.2f} MB"
+                f" {cpu_ms:15.1f} ms ({wall_ms:5.1f}) {step:24} {min(held):6,}-{max(held):,}",
+                flush=True,
+            )
+    return int(longest_ms > BAR_MS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
