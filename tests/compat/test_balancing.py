@@ -7,6 +7,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from benchmarks.probe import Probe
 from sparklog.driver.controller.machine.balancing.moves import is_uneven
+from sparklog.jobs.balance import main as show_plan
 from sparklog.node.metadata.registrations import PartitionRegistration
 from sparklog.protocol.types import BrokerId
 from tests.chaos.ledger import Ledger
@@ -43,9 +44,11 @@ def leaders_are_even(cluster: LocalCluster) -> bool:
 
 
 @pytest.mark.timeout(180)
-def test_broker_lost_and_broker_added_leave_every_partition_whole_and_every_record_there() -> None:
+def test_broker_lost_and_broker_added_leave_every_partition_whole_and_every_record_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """A host that is gone, and one in its place, are the two things that happen to every cluster."""
-    config = {"min.insync.replicas": "2", "sparklog.replace.after.ms": "2000"}
+    config = {"min.insync.replicas": "2", "sparklog.replace.after.ms": "5000"}
     ledger = Ledger(PARTITIONS)
     with LocalCluster(brokers=4, config=config) as cluster:
         admin = admin_client(cluster.bootstrap_servers)
@@ -58,6 +61,8 @@ def test_broker_lost_and_broker_added_leave_every_partition_whole_and_every_reco
             assert cluster.add_broker() == 4
             wait_until_whole(cluster, {1: 9, 2: 9, 3: 9, 4: 9})
             wait_for(lambda: leaders_are_even(cluster), "leaders on all four")
+        assert show_plan([cluster.bootstrap_servers]) == 0
+        assert capsys.readouterr().out == "The cluster is balanced: nothing would move.\n"
         read_everything(cluster.bootstrap_servers, TOPIC, PARTITIONS, ledger)
         verdict = ledger.verdict(probe.numbers, probe.offsets, probe.produced)
         assert verdict.is_clean, verdict
