@@ -5,9 +5,10 @@ The rules:
 - A broker that is away (fenced, shutting down or not registered) for `sparklog.replace.after.ms` is lost: its
   replicas are placed on other brokers (`moves_off`). A broker that comes back keeps the replicas that it
   still has. A driver counts the time from its own beginning, without pauses in which it did not run itself.
-- Balancing begins when a broker is lost, and when one is unfenced that has less than half of its share of the
-  replicas; with `sparklog.balance.enable=always` also at intervals, if brokers differ too much (`is_uneven`).
-  It ends when a whole search finds no move; then preferred leaders are elected.
+- Balancing begins when a broker is lost, and when one is unfenced for the first time, or after its loss, with
+  less than half of its share of the replicas; with `sparklog.balance.enable=always` also at intervals, if
+  brokers differ too much (`is_uneven`). It ends when a whole search finds no move; then preferred leaders are
+  elected.
 - Only the moves of this machine are changed by it. A reassignment of others stays as it is, and its partition
   is not moved for balance for `LEFT_ALONE_MS`, unless it had to leave a broker that gets no replicas. A
   partition whose move was cancelled or replaced by others is not moved at all for that long.
@@ -86,6 +87,8 @@ class Balancer:
         self._lost: frozenset[BrokerId] = frozenset()
         self._active: dict[BrokerId, str | None] = {}
         """The brokers that may get replicas, with their racks."""
+        self._seen: set[BrokerId] = set()
+        """The brokers that were active, and not lost since: their return is no addition."""
         self._is_balancing = False
         self._evens_replicas = self._evens_leaders = False
         self._search: Search | None = None
@@ -236,6 +239,7 @@ class Balancer:
 
     def _give_up(self) -> None:
         self._lost, self._active, self._search = frozenset(), {}, None
+        self._seen = set()
         self._is_balancing = self._evens_replicas = self._evens_leaders = False
 
     def _find_lost(self, replace_after_ms: int, now_ms: int) -> None:
@@ -258,7 +262,7 @@ class Balancer:
 
     def _find_newcomers(self, active: Mapping[BrokerId, str | None], broker_count: int) -> None:
         replica_count = sum(map(len, self._placed.held.values()))
-        for broker_id in sorted(active.keys() - self._active.keys()):
+        for broker_id in sorted(active.keys() - self._seen):
             held = len(self._placed.held.get(broker_id, ()))
             if held < _SMALL_SHARE * replica_count / broker_count:
                 logger.info(
@@ -270,6 +274,7 @@ class Balancer:
                 )
                 self._is_balancing = True
                 self._has_changed = True
+        self._seen = (self._seen | active.keys()) - self._lost
 
     def _searched(self) -> Search:
         """Search for moves, for the stronger goals first."""

@@ -220,6 +220,18 @@ def test_uneven_cluster_is_balanced_only_if_that_is_wanted_always() -> None:
     assert max(cluster.led.values()) - min(cluster.led.values()) <= 2
 
 
+def test_restart_of_a_broker_with_few_replicas_moves_nothing() -> None:
+    """An administrator may keep a broker nearly empty; it must not be filled by its next restart."""
+    cluster = Cluster(0, 1, 2, 3)
+    cluster.wait(2_000)
+    cluster.create(creatable("t", assignments=dict.fromkeys(range(12), (0, 1, 2))))
+    cluster.lose(3)
+    cluster.wait(3_000)
+    cluster.add(3)
+    cluster.wait(30_000)
+    assert cluster.held == {0: 12, 1: 12, 2: 12}
+
+
 @pytest.mark.parametrize(
     ("key", "off", "on"),
     [("sparklog.balance.enable", "false", "true"), ("sparklog.read.only", "true", "false")],
