@@ -5,6 +5,7 @@ Brokers have executors of their own, which stay, while those of the user's jobs 
 
 import contextlib
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -55,6 +56,7 @@ def serve_beside_growing_jobs(master: str, kept: Path) -> None:
         "spark.dynamicAllocation.maxExecutors": str(USERS_EXECUTORS),
         "spark.dynamicAllocation.executorIdleTimeout": "4s",
         "spark.dynamicAllocation.shuffleTracking.timeout": "3s",
+        "spark.decommission.enabled": "true",
     }
     names = {key.replace(".", "_"): value for key, value in properties.items()}
     with spark_session(master, **names) as session:
@@ -91,21 +93,28 @@ def grow_and_shrink(session: SparkSession, bootstrap_servers: str) -> None:
 
 
 def lose_brokers(bootstrap_servers: str) -> None:
-    """Kill a broker's executor, then another broker alone; Spark itself would start those tasks again."""
-    for is_executor in (True, False):
+    """Have three brokers leave; Spark itself would start their tasks again, or leave them where they are."""
+
+    def executor_of(broker: psutil.Process) -> psutil.Process:
+        return broker.parent().parent()
+
+    ways: dict[str, Callable[[psutil.Process], None]] = {
+        "kill of its executor": lambda broker: executor_of(broker).kill(),
+        "kill of its process": lambda broker: broker.kill(),
+        "decommission of its executor": lambda broker: executor_of(broker).send_signal(signal.SIGPWR),
+    }
+    for what, lose in ways.items():
         before = broker_processes(bootstrap_servers)
-        lost = sorted(before)[0]
-        victim = psutil.Process(lost)
+        lost = min(before)
         begun_s = time.monotonic()
-        (victim.parent().parent() if is_executor else victim).kill()
+        lose(psutil.Process(lost))
 
         def is_back(lost: int = lost, before: set[int] = before) -> bool:
             now = broker_processes(bootstrap_servers)
             return len(now) == 3 and lost not in now and len(now & before) == 2
 
         wait_for(is_back, "another process is the broker", timeout_s=60)
-        what = "executor" if is_executor else "process"
-        print(f"back {time.monotonic() - begun_s:.1f} s after the kill of its {what}")
+        print(f"back {time.monotonic() - begun_s:.1f} s after the {what}")
         wait_for(lambda: smallest_isr(bootstrap_servers) == 3, "it is in sync", timeout_s=60)
 
 
