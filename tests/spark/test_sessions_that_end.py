@@ -17,8 +17,7 @@ def test_session_stopped_while_its_cluster_starts_does_not_wait_for_brokers(
     """Without a controller nobody tells them to leave; what has not served yet has nothing to flush."""
     monkeypatch.setattr("sparklog.driver.cluster.LEAVE_TIMEOUT_S", 3_600.0)
     with ThreadPoolExecutor(1) as starter:
-        # Spark ignores it in local mode, and runs barrier stages all the same.
-        with spark_session("local[6]", spark_dynamicAllocation_enabled="true") as spark:
+        with spark_session("local[6]", spark_dynamicAllocation_enabled="false") as spark:
             starting = starter.submit(sparklog.start, spark, racks=1)
             tracker = spark.sparkContext.statusTracker()
             wait_for(tracker.getActiveJobsIds, "the broker's job runs")
@@ -28,8 +27,9 @@ def test_session_stopped_while_its_cluster_starts_does_not_wait_for_brokers(
 
 def test_context_stopped_in_the_jvm_takes_the_cluster_along() -> None:
     """Nobody asks PySpark's context first, and still no ports, processes or files may be left."""
-    # A JVM keeps the properties of the session that launched it, which the test before this one may have.
-    with spark_session("local[6]", spark_dynamicAllocation_enabled="false") as spark:
+    # In local mode Spark ignores dynamic allocation, and runs barrier stages all the same. Not in the first
+    # session: a JVM keeps the properties of the one that launched it.
+    with spark_session("local[6]", spark_dynamicAllocation_enabled="true") as spark:
         cluster = sparklog.start(spark)
         brokers = (
             AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=10).brokers
