@@ -16,19 +16,25 @@ from pyspark.sql import SparkSession
 from sparklog.driver.cluster import SparkCluster
 from sparklog.driver.controller.bootstrap_sockets import CannotListenError
 from sparklog.driver.controller.initial_scram_users import InitialUsersError, read_initial_scram_users
+from sparklog.driver.machine.broker_ids import BrokerIds, counted_of, possible_broker_ids
 from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.driver.running_cluster import RunningCluster, Shape
+from sparklog.driver.scaling import Membership
 from sparklog.driver.spark import open_network, preflight
+from sparklog.driver.spark.broker_jobs import BrokerJobs
 from sparklog.driver.spark.calls import is_stopped
+from sparklog.driver.spark.directory_search import brokers_with_directories
 from sparklog.driver.spark.dynamic_allocation import check_dynamic_allocation, held_executors
 from sparklog.driver.spark.interpreter import use_drivers_interpreter
 from sparklog.driver.spark.remote_store import check_remote_store
-from sparklog.driver.spark.slots import broker_slots, is_local_mode
+from sparklog.driver.spark.slots import BrokerSlots, broker_slots, is_local_mode
 from sparklog.hosting import BrokerAssignment, StartError
 from sparklog.node.config import BrokerConfig, read_properties
+from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
 from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.protocol.errors import KafkaError
+from sparklog.protocol.types import BrokerId
 from sparklog.user.client.config import parse_bootstrap_servers
 
 _METADATA_DIRECTORY: Final = "metadata.log.dir"
@@ -157,11 +163,13 @@ def _made_with(
     else:
         preflight.check_slots(slots, broker_count, start_timeout_s)
     preflight.check_addresses(context, broker_config, broker_count)
-    brokers = [
-        (rack * brokers_per_rack + number, broker_config.rack_name(rack))
-        for rack in range(shape.racks)
-        for number in range(brokers_per_rack)
-    ]
+    size = ClusterSize(shape.racks, brokers_per_rack)
+    counted = brokers_per_rack
+    if brokers_per_rack > 1 and temporary_directory is None:
+        counted = _counted(slots, size, directories, new_cluster_id)
+    ids = BrokerIds(counted, broker_config.sparklog_rack_names)
+    racks = ids.racks(size)
+    brokers = [(node_id, rack) for rack, node_ids in racks.items() for node_id in node_ids]
     with contextlib.ExitStack() as broken_off:
         if temporary_directory is not None or is_local_mode(context):
             preflight.check_directories(directories, temporary=temporary_directory is not None)
@@ -189,21 +197,21 @@ def _made_with(
             owner_epoch = controller.wait_until_owner(broker_config.sparklog_start_timeout_ms / 1_000)
         ((controller_host, controller_port),) = parse_bootstrap_servers(controller.bootstrap_servers)
         log_level = _broker_log_level(context)
-        assignments = [
-            BrokerAssignment(
+
+        def assign(node_id: BrokerId, rack: str) -> BrokerAssignment:
+            return BrokerAssignment(
                 node_id=node_id,
-                rack=rack_name,
+                rack=rack,
                 controller_host=controller_host,
                 controller_port=controller_port,
                 secret=secret,
                 configuration=broker_config.raw,
-                directories=tuple(str(directory / f"broker-{node_id}") for directory in directories),
+                directories=_broker_directories(directories, node_id),
                 temporary=temporary_directory is not None,
                 log_level=log_level,
                 owner_epoch=owner_epoch,
             )
-            for node_id, rack_name in brokers
-        ]
+
         # Spark starts the tasks of a barrier job together, and those of any other job as executors come.
         brokers_per_job = 1 if slots.allocated else brokers_per_rack
         cluster = SparkCluster(
@@ -211,15 +219,33 @@ def _made_with(
             controller,
             slots,
             [
-                assignments[first : first + brokers_per_job]
-                for first in range(0, len(brokers), brokers_per_job)
+                [assign(node_id, rack) for node_id in node_ids[first : first + brokers_per_job]]
+                for rack, node_ids in racks.items()
+                for first in range(0, brokers_per_rack, brokers_per_job)
             ],
             [controller_directory] + ([temporary_directory] if temporary_directory is not None else []),
             broker_config,
             secret,
+            Membership(ids, size, assign),
         )
         broken_off.pop_all()
     return cluster
+
+
+def _counted(slots: BrokerSlots, size: ClusterSize, directories: Sequence[Path], new_cluster_id: str) -> int:
+    """Return how many brokers of each rack have ids that are counted rack by rack.
+
+    Raises:
+        StartError: A host could not be searched for directories.
+    """
+    candidates = {each: _broker_directories(directories, each) for each in possible_broker_ids(size)}
+    jobs = BrokerJobs(slots.spark_context)
+    found = brokers_with_directories(slots, jobs, f"sparklog-{new_cluster_id}-ids", candidates)
+    return counted_of(found, size)
+
+
+def _broker_directories(directories: Sequence[Path], node_id: BrokerId) -> tuple[str, ...]:
+    return tuple(str(directory / f"broker-{node_id}") for directory in directories)
 
 
 def _initial_scram_users(config: BrokerConfig) -> list[UserScramCredentialRecord]:

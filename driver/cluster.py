@@ -1,3 +1,4 @@
+# Long because one class owns the order in which the parts of a cluster begin and end.
 """A running cluster: one controller, its racks, and the order of their start and stop.
 
 Start: the controller, then the racks' jobs, then the wait until every broker is unfenced. Stop: with a tier
@@ -22,19 +23,23 @@ from typing import Final, Protocol, Self
 
 from sparklog.driver.monitoring.spark_metrics import SparkMetrics
 from sparklog.driver.process.controller_process import ControllerProcess
+from sparklog.driver.scaling import Membership, Scaling
+from sparklog.driver.spark import preflight
 from sparklog.driver.spark.broker_jobs import BrokerJobs
 from sparklog.driver.spark.context_guard import ContextGuard
 from sparklog.driver.spark.decommission import DecommissionWatch
 from sparklog.driver.spark.directory_search import find_directories
 from sparklog.driver.spark.dynamic_allocation import FirstLoss
+from sparklog.driver.spark.executors import ask_for_executors
 from sparklog.driver.spark.interpreter import wrong_interpreter
 from sparklog.driver.spark.placement import Placement
 from sparklog.driver.spark.rack import Rack
 from sparklog.driver.spark.slots import BrokerSlots
 from sparklog.driver.ui.tab_thread import TabThread
-from sparklog.hosting import BrokerAssignment, BrokerRefusedError, StartError
+from sparklog.hosting import BrokerAssignment, BrokerRefusedError, ScaleError, StartError
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.listener_security.session_access import session_access
+from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.node.remote_log.store_location import StoreLocation
 from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.storage import DirectoryLockedError, LogDirectory
@@ -109,6 +114,7 @@ class SparkCluster:
         temporary_directories: Sequence[Path],
         config: BrokerConfig,
         secret: ApplicationSecret,
+        membership: Membership,
     ) -> None:
         """Take over a controller that listens; `name`, unique to this cluster, is for Spark's jobs."""
         self._controller = controller
@@ -137,31 +143,21 @@ class SparkCluster:
         self._job_group = f"sparklog-{name}"
         self._context = slots.spark_context
         names = job_names(racks)
-        job_groups = {name: f"{self._job_group}-{name}" for name in names}
         self._placement = Placement(
             slots,
             {name: [each.node_id for each in job] for name, job in zip(names, racks, strict=True)},
-            job_groups,
+            {name: self._group_of(name) for name in names},
             {each.node_id: each.rack for job in racks for each in job},
         )
         self._first_loss = FirstLoss(slots.spark_context) if slots.allocated else None
         self._context_guard = ContextGuard(slots.spark_context, jobs, self.stop)
-        self._racks = [
-            Rack(
-                slots,
-                assignments,
-                name=name,
-                placement=self._placement,
-                jobs=jobs,
-                on_failed=self._rack_failed,
-                on_refused=self._broker_refused,
-                on_ended=self._rack_ended,
-            )
-            for name, assignments in zip(names, racks, strict=True)
-        ]
+        self._racks = [self._rack(name, assignments) for name, assignments in zip(names, racks, strict=True)]
         self._racks_running = len(self._racks)
+        self._former_attempts: dict[BrokerId, int] = {}
+        """The last attempts of jobs that have ended for good, by their brokers."""
         self._decommissions = DecommissionWatch(slots.spark_context, self._racks, self._rack_decommissioned)
         self._tab = TabThread(slots.spark_context, controller, self._racks)
+        self._scaling = Scaling(controller, self, membership)
         self._metrics = SparkMetrics(slots.spark_context, controller.metrics, self._restarts)
         controller.rack_attempts = self._attempts
 
@@ -181,6 +177,74 @@ class SparkCluster:
     def failure(self) -> BaseException | None:
         """The error that ended the controller, if any."""
         return self._controller.failure
+
+    @property
+    def size(self) -> ClusterSize:
+        """The size that the cluster has or is about to have."""
+        return self._scaling.size
+
+    def scale(
+        self, *, racks: int | None = None, brokers_per_rack: int | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Change the size of the running cluster; see `sparklog.Cluster.scale`."""
+        if racks is None and brokers_per_rack is None:
+            raise ScaleError("name the new number of racks, of brokers_per_rack, or both")
+        size = ClusterSize(
+            self.size.racks if racks is None else racks,
+            self.size.brokers_per_rack if brokers_per_rack is None else brokers_per_rack,
+        )
+        preflight.check_counts(*size)
+        self._config.check_racks(size.racks)
+        if (missing := self._scaling.missing(size)) and not self._slots.allocated:
+            ask_for_executors(self._slots, missing)
+            running = sum(len(rack.assignments) for rack in self._racks)
+            start_timeout_s = self._config.sparklog_start_timeout_ms / 1_000
+            preflight.check_slots(self._slots, missing, start_timeout_s, running=running)
+            preflight.check_addresses(self._context, self._config, missing)
+        self._scaling.scale(size, timeout_s)
+
+    @property
+    def refusal(self) -> str | None:
+        """The last reason for which a broker ended, and which a retry would not change."""
+        return self._refusal
+
+    @property
+    def racks(self) -> Sequence[Rack]:
+        """The jobs of the brokers, as of now."""
+        return tuple(self._racks)
+
+    def add_job(self, name: str, assignments: Sequence[BrokerAssignment]) -> None:
+        """Submit another job of a rack's brokers, on the hosts of their directories.
+
+        Under dynamic allocation each of them gets a job, as at the start.
+        """
+        self._find_homes(assignments)
+        if self._slots.allocated and len(assignments) > 1:
+            for each in assignments:
+                self._add_job(f"{each.rack}-broker-{each.node_id}", [each])
+        else:
+            self._add_job(name, assignments)
+
+    def _add_job(self, name: str, assignments: Sequence[BrokerAssignment]) -> None:
+        group = self._group_of(name)
+        self._placement.add(name, assignments[0].rack, [each.node_id for each in assignments], group)
+        rack = self._rack(name, assignments)
+        # Attempts go on, so that no instruction about a broker's former job is repeated to this one.
+        rack.attempt = max(self._former_attempts.get(each.node_id, 0) for each in assignments)
+        with self._lock:
+            if self._stopped:
+                return
+            self._racks.append(rack)
+            self._racks_running += 1
+        if self._first_loss is not None:
+            self._first_loss.watch(rack.job_group)
+        rack.start()
+
+    def remove_job(self, rack: Rack) -> None:
+        """Forget a job that has ended for good."""
+        self._former_attempts |= {each.node_id: rack.attempt for each in rack.assignments}
+        self._racks.remove(rack)
+        self._placement.remove(rack.name)
 
     @property
     def is_stopped(self) -> bool:
@@ -204,7 +268,8 @@ class SparkCluster:
         stop_at_exit(self)
         try:
             self._context_guard.install()
-            self._find_homes()
+            self._placement.set_hosts_of_racks(self._config.hosts_of_racks)
+            self._find_homes([each for rack in self._racks for each in rack.assignments])
             if self._first_loss is not None:
                 self._first_loss.start()
                 for rack in self._racks:
@@ -214,6 +279,7 @@ class SparkCluster:
             self._decommissions.start()
             self._wait_until_unfenced()
             self._has_served = True
+            self._scaling.start()
             access = session_access(self._config, self._secret)
             uri = self._config.remote_uri
             store = None if uri is None else StoreLocation.of(uri, self._config.remote_options)
@@ -244,6 +310,7 @@ class SparkCluster:
                 self._announcement.close()
             except Exception:  # the brokers must stop all the same
                 logger.exception("The end of the cluster could not be announced to sessions")
+            self._scaling.stop()
             self._decommissions.stop()
             self._tab.stop()
             self._metrics.stop()
@@ -259,9 +326,23 @@ class SparkCluster:
             forget_at_exit(self)
             self._ended = True
 
-    def _find_homes(self) -> None:
-        self._placement.set_hosts_of_racks(self._config.hosts_of_racks)
-        kept = [each for rack in self._racks for each in rack.assignments if not each.temporary]
+    def _group_of(self, job: str) -> str:
+        return f"{self._job_group}-{job}"
+
+    def _rack(self, name: str, assignments: Sequence[BrokerAssignment]) -> Rack:
+        return Rack(
+            self._slots,
+            assignments,
+            name=name,
+            placement=self._placement,
+            jobs=self._jobs,
+            on_failed=self._rack_failed,
+            on_refused=self._broker_refused,
+            on_ended=self._rack_ended,
+        )
+
+    def _find_homes(self, assignments: Sequence[BrokerAssignment]) -> None:
+        kept = [each for each in assignments if not each.temporary]
         if kept:
             job_group = f"{self._job_group}-directories"
             self._placement.set_homes(find_directories(self._slots, self._jobs, job_group, kept))

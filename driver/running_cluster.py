@@ -8,8 +8,8 @@ mean one cluster only.
 
 import logging
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -18,11 +18,12 @@ from pyspark import SparkContext
 from sparklog.driver.cluster import SparkCluster
 from sparklog.hosting import StartError
 from sparklog.node.config import BrokerConfig
-from sparklog.node.config.broker import BROKER_KEYS
+from sparklog.node.config.broker import BOUND_BY_RACKS, BROKER_KEYS
 from sparklog.node.config.keys.remote_log_keys import OPTION_PREFIX
 from sparklog.node.config.keys.table_keys import CATALOG_PREFIX
 from sparklog.node.config.listener_overrides import listener_key
 from sparklog.node.config.password import Password
+from sparklog.node.metadata.cluster_size import ClusterSize
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +39,17 @@ class Shape:
     brokers_per_rack: int
     config: BrokerConfig
 
-    def differences(self, running: "Shape") -> list[str]:
-        """Return the differences to `running`, with both values."""
+    def scaled(self, size: ClusterSize) -> "Shape":
+        """Return the shape of the same cluster with another size."""
+        return replace(self, racks=size.racks, brokers_per_rack=size.brokers_per_rack)
+
+    def differences(self, running: "Shape", ignored: Collection[str] = ()) -> list[str]:
+        """Return the differences to `running`, with both values; but for `ignored` keys."""
         mine, theirs = self._values(), running._values()
         return [
             f"{name} is {_as_text(theirs.get(name))}, not {_as_text(mine.get(name))}"
             for name in {**mine, **theirs}
-            if mine.get(name) != theirs.get(name)
+            if mine.get(name) != theirs.get(name) and name not in ignored
         ]
 
     def _values(self) -> dict[str, object]:
@@ -104,8 +109,11 @@ class RunningCluster:
             return self._cluster
 
 
-def _check(cluster: SparkCluster, running: Shape, shape: Shape) -> None:
-    if differences := shape.differences(running):
+def _check(cluster: SparkCluster, started: Shape, shape: Shape) -> None:
+    running = started.scaled(cluster.size)
+    # A cluster that is scaled keeps the default replication factors of its start.
+    ignored = () if running == started else BOUND_BY_RACKS
+    if differences := shape.differences(running, ignored):
         raise StartError(
             f"this application runs another cluster already, at {cluster.bootstrap_servers}: "
             f"{'; '.join(differences)}. Stop that one first, or ask for the same to get it"

@@ -53,6 +53,10 @@ class OpenNetworkError(StartError):
     """Clients on other hosts could use the application without authentication."""
 
 
+class ScaleError(Exception):
+    """The cluster keeps its size, or has not reached the new one in time; the message says why."""
+
+
 class BrokerRefusedError(StartError):
     """A broker ended for a reason that a retry would not change."""
 
@@ -104,6 +108,30 @@ class Cluster(Protocol):
     @property
     def failure(self) -> BaseException | None:
         """The error that ended the controller, if any; then only `stop` is useful."""
+
+    def scale(
+        self, *, racks: int | None = None, brokers_per_rack: int | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Give the running cluster another number of racks, or of brokers of each rack.
+
+        A larger cluster: the new brokers' jobs are started. It returns when they are unfenced; new topics use
+        them. A smaller cluster: the last racks, and the brokers with the highest ids of each rack, get no new
+        replicas. Theirs move to the other brokers; then they give up their votes, end, and are unregistered.
+        Their directories are left as they are.
+
+        The log shows the progress. The size is kept in the metadata log: a start over the same directories
+        with fewer racks goes on with those of the last `scale`. A call with the former numbers, from another
+        thread or after an interrupt, gives a change up.
+
+        Args:
+            racks: The new number of racks; unchanged if None.
+            brokers_per_rack: The new number of brokers of each rack; unchanged if None.
+            timeout_s: How long to wait; the change goes on after that. None waits until it is done.
+
+        Raises:
+            ScaleError: The cluster would have fewer brokers than a topic has replicas, or the time is over.
+            TooFewTaskSlotsError: Spark has no room for the new brokers.
+        """
 
     def stop(self) -> None:
         """Shut down every broker after a flush, then the controller. Idempotent."""

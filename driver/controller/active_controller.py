@@ -28,7 +28,9 @@ from sparklog.driver.controller.quorum.description import QuorumDescription, des
 from sparklog.driver.controller.quorum.machine.candidate import (
     AnnouncedBroker,
     BecomeLeader,
+    ExpectedBroker,
     ForeignClusterError,
+    first_voters,
 )
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.driver.controller.quorum.requests import (
@@ -41,6 +43,7 @@ from sparklog.driver.monitoring.telemetry_intake import TelemetryIntake
 from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig
 from sparklog.node.endpoints import Endpoint
+from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
 from sparklog.node.metadata_log.machine.control_records import kraft_version, leader_change, voters_record
@@ -61,9 +64,12 @@ class ControlledCluster:
     config: BrokerConfig
     endpoints: Sequence[Endpoint]
     """Endpoints of the driver's listeners; brokers connect to the first."""
-    wanted_voters: tuple[BrokerId, ...]
+    expected_brokers: tuple[ExpectedBroker, ...]
+    """The brokers with which the driver has started the cluster; more may register."""
     initial_scram_users: Sequence[UserScramCredentialRecord] = ()
     """The SCRAM credentials of a new cluster."""
+    is_new_application: bool = True
+    """Whether the application has had no controller before this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +103,14 @@ class ActiveController:
     ) -> None:
         cluster_id, config, lead = cluster.cluster_id, cluster.config, won.lead
         self._initial_scram_users = cluster.initial_scram_users
+        self._expected_brokers = cluster.expected_brokers
+        self._started_size = (
+            ClusterSize.of({each.node_id: each.rack for each in cluster.expected_brokers})
+            if cluster.is_new_application
+            else None
+        )
+        self._members: tuple[object, frozenset[BrokerId]] = (None, frozenset())
+        """The registrations and the drained brokers by which voters were last wanted."""
         self._cluster_id = cluster_id
         self._log = log
         self._channels = channels
@@ -129,7 +143,7 @@ class ActiveController:
             lead.leader_epoch,
             lead.voters,
             log.log_end_offset,
-            wanted_voters=cluster.wanted_voters,
+            wanted_voters=first_voters(cluster.expected_brokers),
             fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
             now_ms=monotonic_ms(),
         )
@@ -166,7 +180,7 @@ class ActiveController:
             self._replay_control(log.append_control([kraft_version(), voters_record(lead.voters)]))
             self.quorum.voters_appended(lead.voters, log.log_end_offset)
         self.commit_queue.submit(
-            self.controller.bootstrap(self._initial_scram_users), lambda _: self._ready()
+            self.controller.bootstrap(self._initial_scram_users, self._started_size), lambda _: self._ready()
         )
         for broker in self._announced.values():
             self._begin_quorum_epoch(broker)
@@ -188,9 +202,41 @@ class ActiveController:
         self._decide_next()
         self._ask_for_logs()
         self.fetches.expire(monotonic_ms())
+        self._want_voters()
+        self._unregister_drained()
         voters = self.quorum.next_voters(self._announced.values(), monotonic_ms())
         if voters is not None:
             self._change_voters(voters)
+
+    @property
+    def drained(self) -> frozenset[BrokerId]:
+        """The surplus brokers that may end: they have no replica and no vote."""
+        voters = {key.node_id for key in self.quorum.voters.keys}
+        return frozenset(each for each, held in self.controller.surplus.items() if not held) - voters
+
+    def _want_voters(self) -> None:
+        """Let the first broker of each rack vote, of those that registered too; drained ones leave last."""
+        brokers = self.controller.image.brokers
+        emptied = frozenset(each for each, held in self.controller.surplus.items() if not held)
+        if self._members[0] is brokers and self._members[1] == emptied:
+            return
+        self._members = (brokers, emptied)
+        members = {each.node_id: each for each in self._expected_brokers}
+        members |= {
+            each: ExpectedBroker(each, broker.rack)
+            for each, broker in brokers.items()
+            if broker.rack is not None
+        }
+        self.quorum.want_voters(
+            first_voters(each for each in members.values() if each.node_id not in emptied)
+        )
+
+    def _unregister_drained(self) -> None:
+        if self.controller.surplus:
+            voters = [key.node_id for key in self.quorum.voters.keys]
+            decision = self.controller.unregister_drained(voters, monotonic_ms())
+            if decision.records:
+                self.decide(decision)
 
     def describe_quorum(self) -> QuorumDescription:
         return describe_quorum(self.quorum, self._log.log_end_offset, monotonic_ms())

@@ -6,4 +6,4 @@ class DeposedError(Exception):
 
 
 class StaleDirectoriesError(Exception):
-    """The brokers' directories contradict the object store; the message gives the remedy."""
+    """The brokers' directories contradict the object store or the start; the message gives the remedy."""

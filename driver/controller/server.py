@@ -20,14 +20,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from sparklog.driver.controller.active_controller import ActiveController, ControlledCluster, WonElection
 from sparklog.driver.controller.bootstrap_listeners import BootstrapListeners
 from sparklog.driver.controller.controller_metrics import ControllerMetrics
-from sparklog.driver.controller.errors import DeposedError
+from sparklog.driver.controller.errors import DeposedError, StaleDirectoriesError
 from sparklog.driver.controller.machine.live_brokers import LiveBrokers
 from sparklog.driver.controller.machine.placement import UsableBroker
+from sparklog.driver.controller.machine.rack_conflicts import rack_conflict
+from sparklog.driver.controller.machine.requests.cluster_size import size_request
 from sparklog.driver.controller.machine.startup_grace import StartupGrace
 from sparklog.driver.controller.metadata_log import MetadataLog
 from sparklog.driver.controller.quorum.broker_channels import BrokerChannels
@@ -36,7 +38,6 @@ from sparklog.driver.controller.quorum.machine.candidate import (
     BecomeLeader,
     Candidate,
     ExpectedBroker,
-    first_voters,
 )
 from sparklog.driver.controller.remote.cluster_look import ClusterLook
 from sparklog.driver.controller.remote.controller_tier import ControllerTier
@@ -49,10 +50,12 @@ from sparklog.driver.monitoring.telemetry_intake import TelemetryIntake
 from sparklog.node.calling.cluster_credentials import ClusterCredentials
 from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig, HostPort
+from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
 from sparklog.node.config.listener_security.listener_sasl import listener_authentication
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.limits.descriptors import DescriptorBudget
 from sparklog.node.loop.loop_lag import run_watched
+from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.node.metadata.features import advertised_features, finalized_features
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
@@ -60,6 +63,7 @@ from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.security.sasl.scram import ScramCredential
 from sparklog.node.serving.requests import Features
+from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import BrokerId, Offset, or_minus_one
 
 TICK_MS: Final = 50
@@ -114,13 +118,12 @@ class ControllerServer:
         # Brokers that have had a controller before have logs: the store is not needed to go on.
         self._awaits_store = config.remote_uri is not None and not brokers_run
         self._candidate = Candidate(expected_brokers, new_cluster_id, awaits_store=self._awaits_store)
-        self._expected_brokers = tuple(broker.node_id for broker in expected_brokers)
+        self._expected_brokers = tuple(expected_brokers)
         self._brokers = [UsableBroker(each.node_id, each.rack, False) for each in expected_brokers]
         self._tier: ControllerTier | None = None
         self._cluster_credentials: ClusterCredentials | None = None
         self._stopping: Stopping | None = None
         self._is_copied = False
-        self._wanted_voters = first_voters(expected_brokers)
         self._lock = threading.Lock()
         self._cluster_id: str | None = None
         self._image: MetadataImage = EMPTY_IMAGE
@@ -231,6 +234,45 @@ class ControllerServer:
     def shut_down_broker(self, broker_id: BrokerId, reason: str) -> None:
         """Shut down one broker while the cluster goes on; returns before it has left."""
         self._call(lambda active: active.decide(active.controller.shut_down_broker(broker_id, reason)))
+
+    def resize(self, size: ClusterSize, timeout_s: float) -> str | None:
+        """Change the size of the cluster; return the reason of a refusal, None when it is committed.
+
+        Raises:
+            TimeoutError: this driver does not lead, or no majority of the voters answers.
+        """
+        answered: Future[Any] = Future()
+        self._call(
+            lambda active: active.commit_queue.submit(
+                active.controller.handle(size_request(size), monotonic_ms()), answered.set_result
+            )
+        )
+        (changed,) = answered.result(timeout_s).responses
+        return None if changed.error_code is ErrorCode.none else str(changed.error_message)
+
+    @property
+    def size_wanted(self) -> tuple[int | None, int | None]:
+        """The configured numbers of racks and of brokers of a rack; None if never changed."""
+        configs = self._image.broker_configs(None)
+        racks, brokers_per_rack = configs.get(RACKS_KEY), configs.get(BROKERS_PER_RACK_KEY)
+        return (
+            None if racks is None else int(racks),
+            None if brokers_per_rack is None else int(brokers_per_rack),
+        )
+
+    @property
+    def surplus(self) -> Mapping[BrokerId, int]:
+        """The brokers beyond the cluster's size, each with the number of replicas still on it."""
+        started = self._started_controller
+        active = None if started is None else started.active_controller
+        return {} if active is None else active.controller.surplus
+
+    @property
+    def drained(self) -> frozenset[BrokerId]:
+        """The brokers beyond the cluster's size that may end."""
+        started = self._started_controller
+        active = None if started is None else started.active_controller
+        return frozenset() if active is None else active.drained
 
     def shut_down_brokers(self) -> None:
         """Answer every heartbeat with should_shut_down from now on."""
@@ -386,14 +428,17 @@ class ControllerServer:
                 return
             lead = won.result()
             image = await asyncio.to_thread(log.image)
+            if (conflict := rack_conflict(image, self._expected_brokers)) is not None:
+                raise StaleDirectoriesError(conflict)
             assert self._candidate.cluster_id is not None, "known before the first request for a vote"
             active_controller = started.active_controller = ActiveController(
                 ControlledCluster(
                     self._candidate.cluster_id,
                     self._config,
                     endpoints,
-                    self._wanted_voters,
+                    self._expected_brokers,
                     self._initial_scram_users,
+                    is_new_application=not self._brokers_run,
                 ),
                 log,
                 WonElection(lead=lead, announced=self._candidate.announced_brokers, image=image),
@@ -407,7 +452,9 @@ class ControllerServer:
             self._cluster_id = self._candidate.cluster_id
             started.handlers = active_controller.handlers
             self._inherited = 0 if self._brokers_run else image.end_offset
-            startup_grace = StartupGrace(self._expected_brokers, self._inherited, monotonic_ms())
+            startup_grace = StartupGrace(
+                [each.node_id for each in self._expected_brokers], self._inherited, monotonic_ms()
+            )
             try:
                 await self._tick_until_stopped(started, active_controller, startup_grace, metrics)
             finally:

@@ -44,6 +44,8 @@ from sparklog.driver.process.messages import (
     MetricsMade,
     NotMade,
     PageMade,
+    Resize,
+    Resized,
     StartController,
     TabMade,
     WrittenMetrics,
@@ -51,6 +53,7 @@ from sparklog.driver.process.messages import (
 from sparklog.driver.process.outgoing import LogRelay, Outgoing
 from sparklog.node.config import BrokerConfig
 from sparklog.node.loop.garbage import freezing_survivors
+from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.node.metadata.framing import decode_record
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
 from sparklog.node.security.application_secret import ApplicationSecret
@@ -64,6 +67,8 @@ STATE_POLL_S: Final = 0.05
 """The interval of state messages during a start."""
 QUIET_STATE_POLL_S: Final = 0.5
 """The interval of state messages afterwards."""
+RESIZE_WITHIN_S: Final = 1.0
+"""How long a change of the cluster's size may take to be committed."""
 FAREWELL_S: Final = 2.0
 """How long the driver may take for the last messages."""
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -198,6 +203,11 @@ class _Child:
                 self._answer(self._tab_worker, number, lambda: TabMade(number, tab().made_tab(observed)))
             case AskPage(number, key):
                 self._answer(self._tab_worker, number, lambda: PageMade(number, tab().made_page(key)))
+            case Resize(number, racks, brokers_per_rack):
+                size = ClusterSize(racks, brokers_per_rack)
+                self._answer(
+                    self._tab_worker, number, lambda: Resized(number, server.resize(size, RESIZE_WITHIN_S))
+                )
             case AskMetrics(number, restarts):
                 written = partial(metrics_writer.write, dict(restarts))
                 self._answer(
@@ -224,6 +234,7 @@ def _tab_of(config: BrokerConfig, server: ControllerServer) -> "TabMaker":
 
 def _state_of(server: ControllerServer, broker_count: int) -> ControllerState:
     image = server.image
+    racks, brokers_per_rack = server.size_wanted
     return ControllerState(
         cluster_id=server.cluster_id,
         lacks_voters=server.lacks_voters,
@@ -233,4 +244,8 @@ def _state_of(server: ControllerServer, broker_count: int) -> ControllerState:
         serves=server.serves_with(broker_count),
         owner_epoch=server.owner_epoch,
         is_copied=server.is_copied,
+        racks=racks,
+        brokers_per_rack=brokers_per_rack,
+        surplus=tuple(server.surplus.items()),
+        drained=tuple(sorted(server.drained)),
     )

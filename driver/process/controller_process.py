@@ -48,13 +48,16 @@ from sparklog.driver.process.messages import (
     LogLine,
     MetricsMade,
     PageMade,
+    Resize,
+    Resized,
     StartController,
     TabMade,
 )
 from sparklog.driver.ui.tab_source import DriverEvent, MadePage, MadeTab, Observed
-from sparklog.hosting import StartError
+from sparklog.hosting import ScaleError, StartError
 from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig, HostPort
+from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.node.metadata.framing import encode_record
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
 from sparklog.node.security.application_secret import ApplicationSecret
@@ -234,6 +237,28 @@ class ControllerProcess:
                 f"{unfenced} of {broker_count} brokers are unfenced; "
                 f"registered are {registered or 'none'}" + ("" if missing is None else f"; {missing}")
             )
+
+    @property
+    def state(self) -> ControllerState | None:
+        """The last state message; None while there is no process that has sent one."""
+        return self._state
+
+    def expect_brokers(self, brokers: Sequence[tuple[BrokerId, str]]) -> None:
+        """Note the brokers that the application has now, for the next process."""
+        with self._changed:
+            if self._start is not None:
+                self._start = replace(self._start, expected_brokers=tuple(brokers))
+
+    def resize(self, size: ClusterSize) -> bool:
+        """Change the size of the cluster; return False if the controller did not answer in time.
+
+        Raises:
+            ScaleError: the cluster cannot have that size; the message says why.
+        """
+        answer = self._answer(lambda number: Resize(number, size.racks, size.brokers_per_rack))
+        if isinstance(answer, Resized) and answer.refusal is not None:
+            raise ScaleError(answer.refusal)
+        return isinstance(answer, Resized)
 
     def broker_leaves(self, broker_id: BrokerId, rack_attempt: int, reason: str, *, is_lost: bool) -> None:
         """Shut down one broker while the cluster goes on; `is_lost`: its task has ended. Returns at once."""

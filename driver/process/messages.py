@@ -55,6 +55,15 @@ class AskPage:
 
 
 @dataclass(frozen=True, slots=True)
+class Resize:
+    """Change the size of the cluster."""
+
+    number: int
+    racks: int
+    brokers_per_rack: int
+
+
+@dataclass(frozen=True, slots=True)
 class AskMetrics:
     number: int
     restarts: tuple[tuple[int, int], ...]
@@ -72,6 +81,7 @@ FromDriver: TypeAlias = (
     | AskTab
     | AskPage
     | AskMetrics
+    | Resize
 )
 
 
@@ -91,6 +101,13 @@ class ControllerState:
     """Epoch of the owner of the store's prefix; None before the ownership is taken, and without a tier."""
     is_copied: bool
     """Whether an orderly stop has come to its end: all is copied, or its time is over."""
+    racks: int | None
+    """The number of racks to which the cluster was scaled; None if it never was."""
+    brokers_per_rack: int | None
+    surplus: tuple[tuple[BrokerId, int], ...]
+    """The brokers beyond that size, with the number of replicas that are still on each."""
+    drained: tuple[BrokerId, ...]
+    """Those that may end: without replicas, and without a vote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +144,13 @@ class PageMade:
 
 
 @dataclass(frozen=True, slots=True)
+class Resized:
+    number: int
+    refusal: str | None
+    """None if the cluster has the size now."""
+
+
+@dataclass(frozen=True, slots=True)
 class WrittenMetrics:
     for_sinks: str
     for_prometheus: str
@@ -145,7 +169,9 @@ class NotMade:
     number: int
 
 
-FromChild: TypeAlias = ControllerState | Failed | LogLine | TabMade | PageMade | MetricsMade | NotMade
+FromChild: TypeAlias = (
+    ControllerState | Failed | LogLine | TabMade | PageMade | MetricsMade | Resized | NotMade
+)
 
 FROM_DRIVER: Final[Mapping[str, type[FromDriver]]] = {
     kind.__name__: kind
@@ -160,9 +186,10 @@ FROM_DRIVER: Final[Mapping[str, type[FromDriver]]] = {
         AskTab,
         AskPage,
         AskMetrics,
+        Resize,
     )
 }
 FROM_CHILD: Final[Mapping[str, type[FromChild]]] = {
     kind.__name__: kind
-    for kind in (ControllerState, Failed, LogLine, TabMade, PageMade, MetricsMade, NotMade)
+    for kind in (ControllerState, Failed, LogLine, TabMade, PageMade, MetricsMade, Resized, NotMade)
 }

@@ -32,10 +32,10 @@ class DecommissionWatch:
         racks: Sequence[Rack],
         on_decommissioned: Callable[[Rack, str], None],
     ) -> None:
-        """`on_decommissioned` gets the rack that loses an executor, and the executor's id."""
+        """`on_decommissioned` gets the rack that loses an executor, and its id. `racks` may change."""
         # Kept, since PySpark forgets it when the context is stopped, which may happen during a check.
         self._context: Any = spark_context._jsc.sc()
-        self._racks = tuple(racks)
+        self._racks = racks
         self._on_decommissioned = on_decommissioned
         self._stopping = threading.Event()
         self._executors: dict[Rack, tuple[int, frozenset[str]]] = {}
@@ -54,7 +54,7 @@ class DecommissionWatch:
     def _run(self) -> None:
         while not self._stopping.wait(POLL_S):
             try:
-                for rack in self._racks:
+                for rack in tuple(self._racks):
                     self._look_at(rack)
             except JVM_GONE as error:
                 if is_connection_lost(error):

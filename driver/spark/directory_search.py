@@ -22,9 +22,12 @@ from sparklog.driver.spark.calls import answered
 from sparklog.driver.spark.hosts import hosts_with_executors
 from sparklog.driver.spark.placement import tasks_on
 from sparklog.driver.spark.preflight import SLOT_WAIT_S
-from sparklog.driver.spark.slots import BrokerSlots
+from sparklog.driver.spark.slots import BrokerSlots, is_local_mode
 from sparklog.hosting import BrokerAssignment, StartError
-from sparklog.node.storage.directory.directory_search import look_for_directories
+from sparklog.node.storage.directory.directory_search import (
+    look_for_directories,
+    search_directories,
+)
 from sparklog.protocol.types import BrokerId
 
 CALL_SITE: Final = "Kafka brokers' directories"
@@ -43,7 +46,11 @@ def find_directories(
     Raises:
         StartError: a host could not be searched within `SLOT_WAIT_S`, as long as a start waits for slots.
     """
-    search = _Search(slots, jobs, job_group, assignments)
+    directories = {assignment.node_id: assignment.directories for assignment in assignments}
+    return homes_of(_searched(_Search(slots, jobs, job_group, directories)))
+
+
+def _searched(search: "_Search") -> Mapping[str, Found]:
     # A thread of its own, so that the group of its jobs does not apply to the caller's jobs.
     thread = InheritableThread(target=search.run, name="sparklog directories", daemon=True)
     thread.start()
@@ -61,7 +68,21 @@ def find_directories(
             f"{SLOT_WAIT_S:.0f} s: no executor there has a slot for a broker's task; end the jobs "
             "of yours that run there, or wait for them"
         )
-    return homes_of(search.found)
+    return search.found
+
+
+def brokers_with_directories(
+    slots: BrokerSlots, jobs: BrokerJobs, job_group: str, directories: Mapping[BrokerId, Sequence[str]]
+) -> set[BrokerId]:
+    """Return which of these brokers have directories on any host, also if there is one host only.
+
+    Raises:
+        StartError: a host could not be searched.
+    """
+    if is_local_mode(slots.spark_context):
+        return set(search_directories(directories))
+    found = _searched(_Search(slots, jobs, job_group, directories, hosts_to_search=1))
+    return {node_id for changes in found.values() for node_id in changes}
 
 
 def homes_of(found: Mapping[str, Found]) -> dict[BrokerId, set[str]]:
@@ -84,8 +105,14 @@ class _Search:
     """Searches every host; again if Spark ran its task elsewhere for want of a slot."""
 
     def __init__(
-        self, slots: BrokerSlots, jobs: BrokerJobs, job_group: str, assignments: Sequence[BrokerAssignment]
+        self,
+        slots: BrokerSlots,
+        jobs: BrokerJobs,
+        job_group: str,
+        directories: Mapping[BrokerId, Sequence[str]],
+        hosts_to_search: int = 2,
     ) -> None:
+        """Look for `directories`, if there are as many hosts as `hosts_to_search`."""
         self.found: dict[str, Found] = {}
         """By searched host."""
         self.unasked: set[str] = set()
@@ -93,7 +120,8 @@ class _Search:
         self._slots = slots
         self._jobs = jobs
         self._job_group = job_group
-        self._directories = {assignment.node_id: assignment.directories for assignment in assignments}
+        self._directories = directories
+        self._hosts_to_search = hosts_to_search
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -101,7 +129,7 @@ class _Search:
         try:
             forget_local_properties(context)
             hosts = self._hosts()
-            while len(hosts) > 1 and not self._stopping.is_set():
+            while len(hosts) >= self._hosts_to_search and not self._stopping.is_set():
                 self.unasked = hosts - self.found.keys()
                 if not self.unasked:
                     return

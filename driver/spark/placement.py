@@ -57,7 +57,7 @@ class Placement:
         self._taken = 0
         """Of the slots for brokers: Spark only reports their total, taken or not."""
         self._brokers = {job: tuple(node_ids) for job, node_ids in jobs.items()}
-        self._racks = racks or {node_id: job for job, node_ids in jobs.items() for node_id in node_ids}
+        self._racks = dict(racks or {node_id: job for job, node_ids in jobs.items() for node_id in node_ids})
         self._job_groups = dict(job_groups)
         self._homes: dict[BrokerId, frozenset[str]] = {}
         self._hosts_of_racks: Mapping[str, frozenset[str]] = {}
@@ -71,6 +71,21 @@ class Placement:
     def job_group(self, job: str) -> str:
         """Return Spark's group of a job."""
         return self._job_groups[job]
+
+    def add(self, job: str, rack: str, node_ids: Sequence[BrokerId], job_group: str) -> None:
+        """Add a job of a rack, with its brokers in the order of its tasks."""
+        with self._lock:
+            self._brokers[job] = tuple(node_ids)
+            self._racks |= dict.fromkeys(node_ids, rack)
+            self._job_groups[job] = job_group
+            self._waiting.add(job)
+
+    def remove(self, job: str) -> None:
+        """Forget a job that has ended for good. Its brokers' homes are kept: their directories stay there."""
+        with self._lock:
+            self._waiting.discard(job)
+            for node_id in self._brokers.pop(job):
+                del self._racks[node_id]
 
     def set_homes(self, homes: Mapping[BrokerId, Collection[str]]) -> None:
         """Set the homes of brokers, by Spark's names of hosts."""
@@ -154,12 +169,15 @@ class Placement:
         hosts = hosts_with_executors(self._context, self._slots.executor_profile)
         places: dict[BrokerId, Collection[str]] = {}
         if len(hosts) > 1:
-            for other in self._brokers.keys() - {rack}:
+            with self._lock:
+                others = {each: brokers for each, brokers in self._brokers.items() if each != rack}
+            for other, brokers in others.items():
                 for task in running_tasks(self._context, self._job_groups[other]):
-                    places[self._brokers[other][task.number]] = (task.host,)
+                    places[brokers[task.number]] = (task.host,)
         with self._lock:
             homes = dict(self._homes)
-            for node_id, rack_name in self._racks.items():
+            racks = dict(self._racks)
+            for node_id, rack_name in racks.items():
                 if rack_name in self._hosts_of_racks:
                     homes.setdefault(node_id, self._hosts_of_racks[rack_name])
         chosen = []
@@ -168,7 +186,7 @@ class Placement:
             if self._slots.allocated and home and hosts.keys().isdisjoint(home):
                 chosen.append(sorted(home))
             else:
-                chosen.append(preferred_hosts(node_id, self._racks, {**homes, **places}, hosts))
+                chosen.append(preferred_hosts(node_id, racks, {**homes, **places}, hosts))
         return chosen
 
     def _forget_homes(self, rack: str) -> None:

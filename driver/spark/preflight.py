@@ -106,8 +106,12 @@ def check_directories(directories: Sequence[Path], *, temporary: bool = False) -
             )
 
 
-def check_slots(slots: BrokerSlots, broker_count: int, executors_start_within_s: float = 0) -> None:
+def check_slots(
+    slots: BrokerSlots, broker_count: int, executors_start_within_s: float = 0, *, running: int = 0
+) -> None:
     """Check that all brokers fit besides the running tasks, waiting for executors and for tasks to end.
+
+    `running` brokers of the cluster are among these tasks.
 
     Executors that have registered and unpack what Spark ships to them are waited for longer, up to
     `executors_start_within_s`.
@@ -116,7 +120,7 @@ def check_slots(slots: BrokerSlots, broker_count: int, executors_start_within_s:
         TooFewTaskSlotsError: They don't.
     """
     if is_local_mode(slots.spark_context):
-        _check_local_slots(slots, broker_count)
+        _check_local_slots(slots, broker_count, running)
         return
     begun_s = time.monotonic()
 
@@ -155,12 +159,13 @@ def check_slots(slots: BrokerSlots, broker_count: int, executors_start_within_s:
         )
 
 
-def _check_local_slots(slots: BrokerSlots, broker_count: int) -> None:
+def _check_local_slots(slots: BrokerSlots, broker_count: int, running: int) -> None:
     master, capacity, wanted = slots.spark_context.master, slots.task_capacity(), broker_count + 1
-    needed = f"{broker_count} brokers and one ordinary task need {wanted}"
-    if capacity < wanted:
+    needed = f"{broker_count + running} brokers and one ordinary task need {wanted + running}"
+    if capacity < wanted + running:
         raise TooFewTaskSlotsError(
-            f"{master} has {capacity} task slots; {needed}: use master local[{wanted}] or more {_NOT_CORES}"
+            f"{master} has {capacity} task slots; {needed}: use master local[{wanted + running}] or more "
+            f"{_NOT_CORES}"
         )
     if not _wait_until(lambda: slots.free_for_brokers() >= wanted):
         free = slots.free_for_brokers()

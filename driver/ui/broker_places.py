@@ -18,7 +18,8 @@ class BrokerPlaces:
     def __init__(self, context: SparkContext, racks: Sequence[Rack]) -> None:
         # Kept, since PySpark forgets it when the context is stopped, which may happen during a look-up.
         self._context: Any = context._jsc.sc()
-        self._racks = tuple(racks)
+        self._racks = racks
+        """The list of the cluster, which changes when it is scaled."""
         self._seen: dict[str, int] = {rack.name: max(1, rack.attempt) for rack in racks}
         """The last reported attempt of each rack."""
         self._tasks: dict[str, tuple[int, tuple[BrokerTask | None, ...]]] = {}
@@ -28,7 +29,7 @@ class BrokerPlaces:
     def places(self) -> tuple[BrokerPlace, ...]:
         """Return every broker, by its rack, with its task as of the last look-up."""
         places = []
-        for rack in self._racks:
+        for rack in tuple(self._racks):
             attempt, tasks = self._tasks.get(rack.name, (0, ()))
             for number, assignment in enumerate(rack.assignments):
                 known = attempt == rack.attempt and number < len(tasks)
@@ -49,9 +50,9 @@ class BrokerPlaces:
             Py4JError: the application is ending.
         """
         restarted = []
-        for rack in self._racks:
+        for rack in tuple(self._racks):
             attempt = rack.attempt
-            if attempt > self._seen[rack.name]:
+            if attempt > self._seen.setdefault(rack.name, max(1, attempt)):
                 self._seen[rack.name] = attempt
                 restarted.append((rack.last_failure or "", f"{rack.name}, attempt {attempt}"))
             known_attempt, tasks = self._tasks.get(rack.name, (0, ()))

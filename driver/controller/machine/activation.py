@@ -1,15 +1,16 @@
 """The records of a controller's activation: those of a new cluster, and the changes by a restart.
 
-Eligible leader replicas (KIP-966) were chosen under the min.insync.replicas of their time, so a cluster that
-keeps them has one minimum for all brokers in its log, as Kafka's has: the default of all brokers, which no
-broker overrides. A new cluster takes it from the properties of its controller.
+Eligible leader replicas (KIP-966) were chosen under the min.insync.replicas of their time, so a cluster
+that keeps them has one minimum for all brokers in its log, as Kafka's has: the default of all brokers,
+which no broker overrides. A new cluster takes it from the properties of its controller.
 
 Unlike in Kafka, whose properties count once only, a driver that is started with another minimum changes
-that default, and forgets the eligible replicas: a smaller minimum lets records be committed without them. It
-does so unless the default was altered meanwhile. To tell the two apart, the minimum of the properties is
-noted as the configuration of the controller's own node id.
+that default, and forgets the eligible replicas: a smaller minimum lets records be committed without them.
+It does so unless the default was altered meanwhile. To tell the two apart, the minimum of the properties
+is noted as the configuration of the controller's own node id.
 
-A stop of the cluster may have left it read-only; a start removes that.
+A stop of the cluster may have left it read-only; a start removes that. An application that starts with
+more racks or brokers than the size to which the cluster was scaled has the size of its start.
 
 Source: Kafka's ActivationRecordsGenerator, and ConfigurationControlManager.maybeGenerateElrSafetyRecords.
 """
@@ -21,7 +22,8 @@ from typing import Final
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID, MIN_IN_SYNC_REPLICAS
 from sparklog.driver.controller.machine.eligible_replicas import forget_eligible_replicas, topics_by_default
 from sparklog.node.config import BrokerConfig
-from sparklog.node.config.keys.controller_keys import READ_ONLY_KEY
+from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY, READ_ONLY_KEY
+from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.node.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE, NEW_CLUSTER_FEATURES
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.metadata.schemas import (
@@ -63,6 +65,25 @@ def bootstrap_records(
     if features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0 or _noted_minimum(image) is not None:
         records += _minimum_records(image, configured)
     return records
+
+
+def outgrown_size_records(image: MetadataImage, started_size: ClusterSize) -> list[MetadataRecord]:
+    """Return the records that forget a configured size below that of the application's start."""
+    configs = image.broker_configs(None)
+    outgrown = [
+        (name, started)
+        for name, started in (
+            (RACKS_KEY, started_size.racks),
+            (BROKERS_PER_RACK_KEY, started_size.brokers_per_rack),
+        )
+        if name in configs and int(configs[name]) < started
+    ]
+    for name, started in outgrown:
+        logger.info("%s was %s: the application has started with %d", name, configs[name], started)
+    return [
+        ConfigRecord(resource_type=ResourceType.BROKER, resource_name="", name=name, value=None)
+        for name, _ in outgrown
+    ]
 
 
 def eligible_replicas_records(image: MetadataImage, config: BrokerConfig) -> list[MetadataRecord]:

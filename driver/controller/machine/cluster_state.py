@@ -15,6 +15,7 @@ from sparklog.driver.controller.machine.topic_index import TopicIndex
 from sparklog.driver.controller.machine.unsettled_partitions import UnsettledPartitions, is_active
 from sparklog.node.config import TOPIC_KEYS, BrokerConfig
 from sparklog.node.config.dynamic import with_dynamic
+from sparklog.node.metadata.cluster_size import beyond
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
 from sparklog.node.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
@@ -46,6 +47,8 @@ class ClusterState:
         self.topic_index = TopicIndex(image)
         self.unsettled = UnsettledPartitions(image, self.topic_index)
         self.sessions = BrokerSessions(config.broker_session_timeout_ms)
+        self._surplus: tuple[object, object, frozenset[BrokerId]] = (None, None, frozenset())
+        """The registrations and the configuration of the last computation of `surplus`, and its result."""
         self.departure_reasons: dict[BrokerId, str] = {}
         """The reason of each broker's last fencing or shutdown; no decision depends on it."""
 
@@ -88,6 +91,16 @@ class ClusterState:
             self._dynamic_defaults = dynamic_defaults
             self._config = with_dynamic(self.started_with, dynamic_defaults, {})
         return self._config
+
+    @property
+    def surplus(self) -> frozenset[BrokerId]:
+        """The registered brokers beyond the configured size of the cluster: they are drained and then end."""
+        brokers, config = self.image.brokers, self.config
+        if self._surplus[0] is not brokers or self._surplus[1] is not config:
+            racks = {broker_id: registration.rack for broker_id, registration in brokers.items()}
+            surplus = beyond(racks, config.sparklog_racks, config.sparklog_brokers_per_rack)
+            self._surplus = (brokers, config, surplus)
+        return self._surplus[2]
 
     @property
     def next_offset(self) -> Offset:
@@ -186,9 +199,10 @@ class ClusterState:
         return self.image.features.get(ELIGIBLE_LEADER_REPLICAS_FEATURE, 0) > 0
 
     def usable_brokers(self) -> Iterator[UsableBroker]:
-        """Yield the brokers that can get replicas: all that are not shutting down."""
+        """Yield the brokers that can get replicas: all that stay in the cluster and are not shutting down."""
+        surplus = self.surplus
         for broker_id, registration in self.image.brokers.items():
-            if not registration.in_controlled_shutdown:
+            if not registration.in_controlled_shutdown and broker_id not in surplus:
                 yield UsableBroker(broker_id, registration.rack, registration.fenced)
 
     def default_directories(self, replicas: Iterable[BrokerId]) -> tuple[UUID | None, ...]:

@@ -9,7 +9,7 @@ Source: KIP-631 and Kafka's org.apache.kafka.controller for behaviour and error 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
@@ -35,10 +35,14 @@ from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 from kio.schema.update_features.v2.request import UpdateFeaturesRequest
 
 from sparklog.driver.controller.machine import fencing
-from sparklog.driver.controller.machine.activation import bootstrap_records
+from sparklog.driver.controller.machine.activation import (
+    bootstrap_records,
+    outgrown_size_records,
+)
 from sparklog.driver.controller.machine.balancing.balancer import Balancer
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.controller_result import ControllerResult
+from sparklog.driver.controller.machine.draining import Draining
 from sparklog.driver.controller.machine.elections import elect_leaders, name_all, settle
 from sparklog.driver.controller.machine.internal_topics import InternalTopicRepair
 from sparklog.driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
@@ -60,6 +64,7 @@ from sparklog.driver.controller.machine.requests.update_features import update_f
 from sparklog.driver.controller.machine.topic_index import TopicIndex
 from sparklog.driver.controller.machine.unclean_recovery import LogQuestion, UncleanRecovery
 from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.schemas import MetadataRecord, UserScramCredentialRecord
 from sparklog.node.metadata_log.machine.log_position import LogPosition
@@ -138,6 +143,7 @@ class Controller:
         self._absent_leaders = AbsentLeaders(self._cluster)
         self._internal_topics = InternalTopicRepair()
         self._balancer = Balancer(self._cluster)
+        self._draining = Draining()
 
     @property
     def topic_index(self) -> TopicIndex:
@@ -154,17 +160,37 @@ class Controller:
         return self._stopping or not len(self._cluster.unsettled)
 
     @property
+    def surplus(self) -> Mapping[BrokerId, int]:
+        """The brokers beyond the cluster's configured size, each with the number of replicas still on it."""
+        held = self._cluster.topic_index.load.held
+        return {each: held[each] for each in sorted(self._cluster.surplus)}
+
+    def unregister_drained(self, voters: Collection[BrokerId], now_ms: int) -> ControllerResult:
+        """Unregister a surplus broker that has ended, once it has no replica and no vote."""
+        ended = () if self._stopping else self._draining.ended(self._cluster, now_ms)
+        for broker_id in ended:
+            if broker_id not in voters:
+                request = UnregisterBrokerRequest(broker_id=broker_id)
+                return ControllerResult(unregister_broker(self._cluster, request).records, None)
+        return ControllerResult([], None)
+
+    @property
     def departure_reasons(self) -> Mapping[BrokerId, str]:
         return self._cluster.departure_reasons
 
-    def bootstrap(self, initial_scram_users: Sequence[UserScramCredentialRecord] = ()) -> ControllerResult:
+    def bootstrap(
+        self,
+        initial_scram_users: Sequence[UserScramCredentialRecord] = (),
+        started_size: ClusterSize | None = None,
+    ) -> ControllerResult:
         """Return the first decision of a controller; it is empty if the configuration has not changed.
 
-        A new cluster gets the `initial_scram_users`.
+        A new cluster gets the `initial_scram_users`. `started_size` is that of an application's start.
         """
-        return ControllerResult(
-            bootstrap_records(self.image, self._cluster.started_with, initial_scram_users), None
-        )
+        records = bootstrap_records(self.image, self._cluster.started_with, initial_scram_users)
+        if started_size is not None:
+            records += outgrown_size_records(self.image, started_size)
+        return ControllerResult(records, None)
 
     def handle(self, request: Any, now_ms: int, quota: MutationQuota = UNLIMITED) -> ControllerResult:
         """Decide a request, an entity of one of the types below, within its client's `quota`.
@@ -201,7 +227,7 @@ class Controller:
         if not records:
             records = settle(cluster) or self._decided_by_logs(now_ms)
         if not records and self.is_settled:
-            records = self._balancer.step(now_ms)
+            records = self._draining.step(cluster, now_ms) or self._balancer.step(now_ms)
         return ControllerResult(records, None)
 
     def log_questions(self, now_ms: int) -> list[LogQuestion]:

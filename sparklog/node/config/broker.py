@@ -61,7 +61,7 @@ from sparklog.node.limits.connection_quotas import ListenerLimits
 from sparklog.protocol.types import BrokerId
 
 MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
-_BOUND_BY_RACKS: Final = (
+BOUND_BY_RACKS: Final = (
     "default.replication.factor",
     "offsets.topic.replication.factor",
     "transaction.state.log.replication.factor",
@@ -170,7 +170,7 @@ class BrokerConfig(
         """
         raw = dict(mapping)
         if racks is not None:
-            for name in _BOUND_BY_RACKS:
+            for name in BOUND_BY_RACKS:
                 raw.setdefault(name, str(min(racks, MAX_DEFAULT_REPLICATION_FACTOR)))
         if raw.get(REMOTE_URI, "").strip():
             raw.setdefault(SYSTEM_ENABLE, "true")

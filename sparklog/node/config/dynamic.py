@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from sparklog.node.config.broker import BROKER_ATTRIBUTES, BROKER_KEYS, BrokerConfig
 from sparklog.node.config.definition import ConfigError, ConfigKey, find_key
+from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
 from sparklog.node.config.keys.ignored_broker_keys import IGNORED_DYNAMIC_KEYS, OF_ONE_BROKER, THREAD_COUNTS
 from sparklog.node.config.keys.ignored_group_keys import IGNORED_GROUP_KEYS
 from sparklog.node.config.keys.kafka_keys import KAFKA_BROKER_KEYS
@@ -26,7 +27,13 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 logger = logging.getLogger(__name__)
 
 _OF_ALL_BROKERS_ONLY: Final = frozenset(
-    {"sparklog.balance.enable", "sparklog.replace.after.ms", "unclean.leader.election.enable"}
+    {
+        BROKERS_PER_RACK_KEY,
+        RACKS_KEY,
+        "sparklog.balance.enable",
+        "sparklog.replace.after.ms",
+        "unclean.leader.election.enable",
+    }
 )
 """Only the controller reads it."""
 _THREADS_OF_STARTS: Final = frozenset(
@@ -58,6 +65,8 @@ DYNAMIC_KEYS: Final = (
         "remote.log.manager.fetch.max.bytes.per.second",
         "replica.alter.log.dirs.io.max.bytes.per.second",
         "sparklog.balance.enable",
+        BROKERS_PER_RACK_KEY,
+        RACKS_KEY,
         "sparklog.read.only",
         "sparklog.replace.after.ms",
         "transaction.partition.verification.enable",

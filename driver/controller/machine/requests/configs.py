@@ -26,6 +26,7 @@ from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterCon
 from sparklog.driver.controller.machine.cluster_state import MIN_IN_SYNC_REPLICAS, ClusterState
 from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.eligible_replicas import forget_eligible_replicas, topics_by_default
+from sparklog.driver.controller.machine.requests.cluster_size import SIZE_KEYS, check_size
 from sparklog.driver.controller.machine.requests.table_names import TableNames
 from sparklog.node.config import (
     BROKER_KEYS,
@@ -204,6 +205,8 @@ def _broker_records(
     changed = {record.name: record.value for record in changes}
     obeyed = cluster.config if broker_id is None else with_dynamic(cluster.started_with, of_all, old)
     check_dynamic(obeyed, wanted, changed, of_all_brokers=broker_id is None)
+    if not SIZE_KEYS.isdisjoint(changed):
+        check_size(cluster, wanted)
     records: list[MetadataRecord] = list(changes)
     if MIN_IN_SYNC_REPLICAS in changed and cluster.has_eligible_leader_replicas:
         _check_min_in_sync_replicas(broker_id, changed[MIN_IN_SYNC_REPLICAS])

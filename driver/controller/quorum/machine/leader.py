@@ -89,11 +89,16 @@ class QuorumLeader:
             return True
         return self.voters.is_majority(key for key in self.voters.keys if self._is_heard(key, now_ms))
 
+    def want_voters(self, wanted_voters: Collection[BrokerId]) -> None:
+        """Change the brokers that vote if all is well: some have come, or leave."""
+        self._wanted_voters = frozenset(wanted_voters)
+
     def next_voters(self, announced: Collection[AnnouncedBroker], now_ms: int) -> VoterSet | None:
         """Return the voter set to append now, one voter away from the present one; None if it may stay.
 
         A wanted broker that has come back with another directory replaces the voter it was: that one is
         removed first, and the broker joins when it has caught up. Any other wanted broker joins likewise.
+        Voters that are not wanted leave when all wanted ones vote.
         """
         if self.high_watermark < max(self._voters_end_offset, self._epoch_start_offset + 1):
             return None
@@ -109,11 +114,21 @@ class QuorumLeader:
             if self._is_heard(predecessor.key, now_ms):
                 continue
             remaining = self.voters.without(predecessor.key)
-            if len(remaining) and remaining.is_majority(
-                other for other in remaining.keys if self._is_caught_up(other, now_ms)
-            ):
+            if self._is_caught_up_majority(remaining, now_ms):
                 return remaining
-        return None
+        return self._without_unwanted(now_ms)
+
+    def _without_unwanted(self, now_ms: int) -> VoterSet | None:
+        unwanted = sorted(key for key in self.voters.keys if key.node_id not in self._wanted_voters)
+        if not unwanted or len(unwanted) + len(self._wanted_voters) > len(self.voters):
+            return None
+        remaining = self.voters.without(unwanted[-1])
+        return remaining if self._is_caught_up_majority(remaining, now_ms) else None
+
+    def _is_caught_up_majority(self, voters: VoterSet, now_ms: int) -> bool:
+        return len(voters) > 0 and voters.is_majority(
+            key for key in voters.keys if self._is_caught_up(key, now_ms)
+        )
 
     def _advance_high_watermark(self) -> bool:
         ends = sorted(

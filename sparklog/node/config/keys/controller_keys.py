@@ -14,6 +14,7 @@ from sparklog.node.config.definition import (
     STRING,
     ConfigError,
     at_least,
+    between,
     config_key,
     one_of,
 )
@@ -22,6 +23,8 @@ from sparklog.node.storage.log_config import LogConfig
 READ_ONLY_KEY: Final = "sparklog.read.only"
 BALANCE_ENABLE_KEY: Final = "sparklog.balance.enable"
 REPLACE_AFTER_KEY: Final = "sparklog.replace.after.ms"
+RACKS_KEY: Final = "sparklog.racks"
+BROKERS_PER_RACK_KEY: Final = "sparklog.brokers.per.rack"
 METADATA_MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 """The largest batch of the metadata log, as in Kafka."""
 
@@ -104,6 +107,25 @@ class ControllerKeys:
         " Kafka's.",
         at_least(0),
         name=REPLACE_AFTER_KEY,
+    )
+    sparklog_racks: int | None = config_key(
+        INT,
+        None,
+        "The number of racks while the application runs, changed for all brokers by Cluster.scale,"
+        " sparklog-scale or IncrementalAlterConfigs; the start's number of racks if not set. Not a key of"
+        " Kafka's.",
+        between(1, 1000),
+        name=RACKS_KEY,
+        assigned=True,
+    )
+    sparklog_brokers_per_rack: int | None = config_key(
+        INT,
+        None,
+        "The number of brokers of a rack while the application runs, changed like sparklog.racks. Not a key"
+        " of Kafka's.",
+        between(1, 1000),
+        name=BROKERS_PER_RACK_KEY,
+        assigned=True,
     )
     controlled_shutdown_enable: bool = config_key(
         BOOLEAN, True, "Whether a leaving broker hands its leaderships over first."

@@ -17,6 +17,8 @@ from sparklog.driver.process.messages import (
     FromChild,
     FromDriver,
     LogLine,
+    Resize,
+    Resized,
     StartController,
     TabMade,
 )
@@ -43,6 +45,7 @@ PLACES = tuple(
         StopController(),
         AskTab(7, Observed(PLACES, (DriverEvent("restarted", "rack-0", ""),), None)),
         AskMetrics(8, ((0, 2), (1, 0))),
+        Resize(9, 3, 1),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -54,7 +57,8 @@ def test_message_of_the_driver_arrives_as_it_was_sent(message: FromDriver) -> No
 @pytest.mark.parametrize(
     "message",
     [
-        ControllerState(None, False, "waits", (0,), (0, 1), False, 7, True),
+        ControllerState(None, False, "waits", (0,), (0, 1), False, 7, True, 3, None, ((3, 12), (4, 0)), (4,)),
+        Resized(9, "too few"),
         LogLine("a", 20, "b", 1.0, "c", "d.py", 7, None),
         TabMade(7, MadeTab(MadePage("<p>", "{}"), (StageText(1, "a\nb"),))),
     ],

@@ -95,3 +95,31 @@ def test_voter_that_still_fetches_is_not_replaced_by_its_own_node_id() -> None:
     for each in (key(0), key(1), key(2), key(2, directory=1)):
         machine.fetched(each, end, end, 0)
     assert machine.next_voters([broker(2, directory=1)], 0) is None
+
+
+def test_unwanted_voter_leaves_when_all_wanted_ones_vote_and_a_majority_without_it_is_caught_up() -> None:
+    """A cluster that becomes smaller would keep votes that never come, and stop at its next lost disk."""
+    machine = QuorumLeader(
+        3,
+        voters(*map(key, range(5))),
+        EPOCH_START,
+        wanted_voters=range(5),
+        fetch_timeout_ms=FETCH_TIMEOUT_MS,
+        now_ms=0,
+    )
+    announced = [broker(node_id) for node_id in range(5)]
+    for node_id in range(5):
+        machine.fetched(key(node_id), EPOCH_START + 1, EPOCH_START + 1, 0)
+    assert machine.next_voters(announced, 0) is None
+    machine.want_voters((0, 1, 5))
+    assert machine.next_voters(announced, 0) is None, "a wanted one is missing"
+    machine.want_voters((0, 1, 2))
+    first = machine.next_voters(announced, 0)
+    assert first is not None and sorted(each.node_id for each in first.keys) == [0, 1, 2, 3]
+    machine.voters_appended(first, EPOCH_START + 2)
+    assert machine.next_voters(announced, 0) is None, "one change at a time"
+    for node_id in range(3):
+        machine.fetched(key(node_id), EPOCH_START + 2, EPOCH_START + 2, 0)
+    second = machine.next_voters(announced, 0)
+    assert second is not None and sorted(each.node_id for each in second.keys) == [0, 1, 2]
+    assert machine.next_voters(announced, FETCH_TIMEOUT_MS) is None, "no majority is caught up"

@@ -1,0 +1,59 @@
+"""The check of a changed size of the cluster: no topic may have more replicas than there are brokers left.
+
+The size is a configuration of all brokers, `sparklog.racks` and `sparklog.brokers.per.rack`. The driver
+starts missing brokers; surplus ones are drained before they end (`draining`).
+"""
+
+from typing import Final
+
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.node.config import BrokerConfig
+from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
+from sparklog.node.metadata.cluster_size import ClusterSize
+from sparklog.node.metadata.schemas import ResourceType
+from sparklog.protocol.errors import ErrorCode, KafkaError
+
+SIZE_KEYS: Final = frozenset({RACKS_KEY, BROKERS_PER_RACK_KEY})
+
+
+def size_request(size: ClusterSize) -> IncrementalAlterConfigsRequest:
+    """Return the request that changes the size of the cluster."""
+    values = {RACKS_KEY: size.racks, BROKERS_PER_RACK_KEY: size.brokers_per_rack}
+    resource = AlterConfigsResource(
+        resource_type=ResourceType.BROKER,
+        resource_name="",
+        configs=tuple(
+            AlterableConfig(name=name, config_operation=0, value=str(value)) for name, value in values.items()
+        ),
+    )
+    return IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+
+
+def check_size(cluster: ClusterState, wanted: BrokerConfig) -> None:
+    """Check that a smaller cluster has room for all replicas.
+
+    Raises:
+        KafkaError: INVALID_CONFIG; the message has the topic and the numbers.
+    """
+    present = ClusterSize.of({each: broker.rack for each, broker in cluster.image.brokers.items()})
+    size = ClusterSize(
+        wanted.sparklog_racks or present.racks, wanted.sparklog_brokers_per_rack or present.brokers_per_rack
+    )
+    if size.brokers >= present.brokers:
+        return
+    for topic in cluster.image.topics.by_id.values():
+        replicas = max((len(each.target_replicas) for each in topic.partitions.values()), default=0)
+        if replicas > size.brokers:
+            minimum = cluster.isr_rules(topic.name).min_in_sync_replicas
+            raise KafkaError(
+                ErrorCode.invalid_config,
+                f"{size} would be too few for topic {topic.name}: its partitions have {replicas} replicas "
+                f"(min.insync.replicas is {minimum}), and brokers would be {size.brokers}. Keep at least "
+                f"{replicas} brokers, or reassign the topic to fewer replicas first",
+            )

@@ -1,0 +1,76 @@
+"""The ids of an application's brokers, which stay the same when the cluster is scaled. Pure.
+
+A start counts the brokers rack by rack, so that rack 1 of racks with two brokers has the brokers 2 and 3.
+A broker that is added to a rack later gets an id that does not depend on the number of racks: the third
+one of rack 1 is broker 2001. The ids of added racks follow those of the first ones.
+
+The driver keeps nothing between applications. A later start with more brokers a rack learns from the data
+directories how many of them were counted rack by rack (`counted_of`): ids below `STRIDE` are of these.
+"""
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from sparklog.node.metadata.cluster_size import ClusterSize, rack_name
+from sparklog.protocol.types import BrokerId
+
+STRIDE: Final = 1_000
+
+
+class BrokerIds(NamedTuple):
+    counted: int
+    """How many brokers of each rack are counted rack by rack; the others are numbered by `STRIDE`."""
+
+    rack_names: tuple[str, ...] = ()
+    """The names of the first racks; the others are called by their numbers."""
+
+    def broker_id(self, rack: int, number: int) -> BrokerId:
+        """Return the id of a rack's broker; racks and the brokers of each are numbered from 0.
+
+        >>> [BrokerIds(2).broker_id(1, number) for number in range(3)]
+        [2, 3, 2001]
+        """
+        return rack * self.counted + number if number < self.counted else number * STRIDE + rack
+
+    def racks(self, size: ClusterSize) -> dict[str, list[BrokerId]]:
+        """Return the brokers of each rack of a cluster of that size.
+
+        >>> BrokerIds(1).racks(ClusterSize(2, 2))
+        {'rack-0': [0, 1000], 'rack-1': [1, 1001]}
+        """
+        return {
+            self.rack_names[rack] if rack < len(self.rack_names) else rack_name(rack): [
+                self.broker_id(rack, number) for number in range(size.brokers_per_rack)
+            ]
+            for rack in range(size.racks)
+        }
+
+
+def counted_of(found: Collection[BrokerId], size: ClusterSize) -> int:
+    """Return how many brokers of each rack are counted rack by rack, by the directories that were found.
+
+    Without any the cluster is new, and all are.
+
+    >>> counted_of([], ClusterSize(3, 2)), counted_of([0, 1, 2], ClusterSize(3, 2))
+    (2, 1)
+    >>> counted_of([0, 1, 2, 3, 4, 5, 2000, 2001, 2002], ClusterSize(3, 3))
+    2
+    """
+    below = [each for each in found if each < STRIDE]
+    if not found:
+        return size.brokers_per_rack
+    return min(max(below, default=0) // size.racks + 1, size.brokers_per_rack)
+
+
+def possible_broker_ids(size: ClusterSize) -> frozenset[BrokerId]:
+    """Return every id that a broker of a cluster of that size may have, however it was counted.
+
+    >>> sorted(possible_broker_ids(ClusterSize(2, 2)))
+    [0, 1, 2, 3, 1000, 1001]
+    """
+    return frozenset(
+        each
+        for counted in range(1, size.brokers_per_rack + 1)
+        for brokers in BrokerIds(counted).racks(size).values()
+        for each in brokers
+    )

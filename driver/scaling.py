@@ -1,0 +1,228 @@
+"""Gives a running cluster the size that its metadata log has: starts and ends brokers' jobs.
+
+The size is a configuration of all brokers (`sparklog.racks`, `sparklog.brokers.per.rack`), which
+`SparkCluster.scale`, the command sparklog-scale or any admin client sets. The controller refuses
+impossible sizes and drains surplus brokers; a thread here follows its state (`machine.scaling`). So a
+change goes on when the controller's process, or the whole application, is started again in its middle.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from pyspark import InheritableThread
+
+from sparklog.driver.machine.broker_ids import BrokerIds
+from sparklog.driver.machine.scaling import EndJob, ReplaceJob, StartJob, Step, is_reached, next_steps
+from sparklog.driver.process.controller_process import ControllerProcess
+from sparklog.driver.process.messages import ControllerState
+from sparklog.driver.spark.calls import JVM_GONE
+from sparklog.driver.spark.rack import Rack
+from sparklog.hosting import BrokerAssignment, ScaleError, StartError
+from sparklog.node.metadata.cluster_size import ClusterSize
+from sparklog.protocol.types import BrokerId
+
+POLL_S: Final = 0.1
+PROGRESS_S: Final = 2.0
+LEAVE_TIMEOUT_S: Final = 30.0
+"""Time for the brokers of a job to shut down before their tasks are killed."""
+RESIZE_TIMEOUT_S: Final = 15.0
+STOP_WITHIN_S: Final = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The brokers that an application's cluster has, and may get."""
+
+    ids: BrokerIds
+    started: ClusterSize
+    """The size with which the application has started."""
+    assign: Callable[[BrokerId, str], BrokerAssignment]
+    """Returns the assignment of a broker of a rack."""
+
+
+class ScalableJobs(Protocol):
+    """The brokers' jobs of one cluster."""
+
+    @property
+    def racks(self) -> Sequence[Rack]: ...
+
+    @property
+    def refusal(self) -> str | None: ...
+
+    def add_job(self, name: str, assignments: Sequence[BrokerAssignment]) -> None:
+        """Submit a job of a rack's brokers, on the hosts of their directories.
+
+        Raises:
+            StartError: a host could not be searched for them.
+        """
+
+    def remove_job(self, rack: Rack) -> None:
+        """Forget a job that has ended for good."""
+
+
+class Scaling:
+    """The size of one cluster, from `start` to `stop`. For any thread."""
+
+    def __init__(self, controller: ControllerProcess, jobs: ScalableJobs, membership: Membership) -> None:
+        self._controller = controller
+        self._jobs = jobs
+        self._ids = membership.ids
+        self._started = membership.started
+        self._assign = membership.assign
+        self._stopping = threading.Event()
+        self._thread = InheritableThread(target=self._run, name="sparklog scaling", daemon=True)
+
+    @property
+    def size(self) -> ClusterSize:
+        """The size that the cluster has or is about to have."""
+        state = self._controller.state
+        return self._started if state is None else self._wanted(state)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Follow no further change; jobs stay as they are."""
+        self._stopping.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(STOP_WITHIN_S)
+
+    def missing(self, size: ClusterSize) -> int:
+        """Return the number of brokers that have to be started for that size."""
+        running = {each for brokers in self._brokers_of_jobs().values() for each in brokers}
+        return sum(each not in running for brokers in self._ids.racks(size).values() for each in brokers)
+
+    def scale(self, size: ClusterSize, timeout_s: float | None) -> None:
+        """Change the size, and wait until the cluster has it.
+
+        Raises:
+            ScaleError: it is refused, given up by another change, or not reached in time.
+        """
+        refusal = self._jobs.refusal
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        answer_by_s = time.monotonic() + RESIZE_TIMEOUT_S
+        while not self._controller.resize(size):
+            if self._stopping.wait(POLL_S) or time.monotonic() > answer_by_s:
+                raise ScaleError(f"the controller has not confirmed the size of {size}")
+        said_s = time.monotonic()
+        is_known = False
+        while True:
+            state = self._controller.state
+            if state is not None:
+                wanted = self._wanted(state)
+                if is_known and wanted != size:
+                    raise ScaleError(f"the size of {size} was given up for that of {wanted}")
+                is_known = wanted == size
+                if is_known and self._is_reached(state):
+                    logger.info("The cluster has its size of %s", size)
+                    return
+            if self._jobs.refusal != refusal:
+                raise ScaleError(f"the size of {size} can't be reached: {self._jobs.refusal}")
+            if self._stopping.wait(POLL_S):
+                raise ScaleError(f"the cluster was stopped before it had its size of {size}")
+            now_s = time.monotonic()
+            if now_s - said_s >= PROGRESS_S:
+                said_s = now_s
+                logger.info("The cluster gets its size of %s: %s", size, self._progress(state))
+            if deadline_s is not None and now_s > deadline_s:
+                raise ScaleError(
+                    f"the size of {size} was not reached within {timeout_s:g} s, and the change goes on: "
+                    f"{self._progress(state)}. Give it up by scaling to the former size"
+                )
+
+    def _wanted(self, state: ControllerState) -> ClusterSize:
+        return ClusterSize(
+            state.racks or self._started.racks, state.brokers_per_rack or self._started.brokers_per_rack
+        )
+
+    def _brokers_of_jobs(self) -> dict[str, list[BrokerId]]:
+        return {rack.name: [each.node_id for each in rack.assignments] for rack in self._jobs.racks}
+
+    def _is_reached(self, state: ControllerState) -> bool:
+        return state.serves and is_reached(
+            self._brokers_of_jobs(),
+            self._ids.racks(self._wanted(state)),
+            surplus=[each for each, _ in state.surplus],
+            unfenced=state.unfenced,
+        )
+
+    def _progress(self, state: ControllerState | None) -> str:
+        if state is None:
+            return "its controller is started again"
+        parts = [f"broker {each} leaves, {held} replicas are left on it" for each, held in state.surplus]
+        wanted = {each for brokers in self._ids.racks(self._wanted(state)).values() for each in brokers}
+        for rack in self._jobs.racks:
+            for assignment in rack.assignments:
+                if assignment.node_id in wanted and assignment.node_id not in state.unfenced:
+                    parts.append(f"broker {assignment.node_id} of {rack.name} is missing: {rack.state}")
+        return "; ".join(parts) or "brokers hear of each other"
+
+    def _run(self) -> None:
+        while not self._stopping.wait(POLL_S):
+            state = self._controller.state
+            if state is None or state.cluster_id is None:
+                continue
+            try:
+                for step in next_steps(
+                    self._brokers_of_jobs(),
+                    self._ids.racks(self._wanted(state)),
+                    surplus=[each for each, _ in state.surplus],
+                    drained=state.drained,
+                    unfenced=state.unfenced,
+                ):
+                    if not self._stopping.is_set():
+                        self._carry_out(step)
+            except JVM_GONE as error:
+                if not self._stopping.is_set():
+                    logger.info("The cluster is no longer scaled: %s", error)
+                return
+            except StartError as error:
+                logger.warning("The cluster is not larger yet: %s", error)
+
+    def _carry_out(self, step: Step) -> None:
+        match step:
+            case StartJob(name, rack, brokers):
+                self._start_job(name, [self._assign(each, rack) for each in brokers])
+            case EndJob(name):
+                self._end_job(self._job(name))
+            case ReplaceJob(name, brokers):
+                job = self._job(name)
+                staying = [each for each in job.assignments if each.node_id in brokers]
+                self._end_job(job)
+                self._start_job(name, staying)
+        self._controller.expect_brokers(
+            [(each.node_id, each.rack) for rack in self._jobs.racks for each in rack.assignments]
+        )
+
+    def _job(self, name: str) -> Rack:
+        return next(rack for rack in self._jobs.racks if rack.name == name)
+
+    def _start_job(self, name: str, assignments: list[BrokerAssignment]) -> None:
+        brokers = ", ".join(str(each.node_id) for each in assignments)
+        logger.info("%s gets broker %s", assignments[0].rack, brokers)
+        self._jobs.add_job(name, assignments)
+
+    def _end_job(self, rack: Rack) -> None:
+        logger.info("The brokers of %s leave the cluster", rack.name)
+        rack.expect_end()
+        for assignment in rack.assignments:
+            self._controller.broker_leaves(
+                assignment.node_id, rack.attempt, "the cluster becomes smaller", is_lost=False
+            )
+        deadline_s = time.monotonic() + LEAVE_TIMEOUT_S
+        while not rack.join(POLL_S):
+            if self._stopping.is_set():
+                return
+            if time.monotonic() > deadline_s:
+                logger.warning(
+                    "%s did not exit within %.0f s; its tasks are killed", rack.name, LEAVE_TIMEOUT_S
+                )
+                rack.cancel()
+                deadline_s = time.monotonic() + LEAVE_TIMEOUT_S
+        self._jobs.remove_job(rack)

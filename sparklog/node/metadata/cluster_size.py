@@ -1,0 +1,75 @@
+"""The size of a cluster in racks and brokers of a rack, and the brokers that are beyond a smaller one.
+Pure.
+
+The racks of an application are called `rack-0`, `rack-1`, and so on. A smaller size keeps the first
+racks, and the brokers with the lowest ids of each. Brokers of racks with other names always stay.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Self
+
+from sparklog.protocol.types import BrokerId
+
+_RACK: Final = re.compile(r"rack-(0|[1-9][0-9]{0,5})")
+
+
+class ClusterSize(NamedTuple):
+    racks: int
+    brokers_per_rack: int
+
+    @property
+    def brokers(self) -> int:
+        return self.racks * self.brokers_per_rack
+
+    def __str__(self) -> str:
+        racks = "1 rack" if self.racks == 1 else f"{self.racks} racks"
+        each = "1 broker" if self.brokers_per_rack == 1 else f"{self.brokers_per_rack} brokers each"
+        return f"{racks} of {each}"
+
+    @classmethod
+    def of(cls, racks: Mapping[BrokerId, str | None]) -> Self:
+        """Return the smallest size to which all brokers belong.
+
+        >>> ClusterSize.of({0: "rack-0", 1: "rack-1", 1001: "rack-1"})
+        ClusterSize(racks=2, brokers_per_rack=2)
+        """
+        by_rack = _by_rack(racks)
+        return cls(max(by_rack, default=0) + 1, max(map(len, by_rack.values()), default=1))
+
+
+def rack_name(rack: int) -> str:
+    return f"rack-{rack}"
+
+
+def beyond(
+    racks: Mapping[BrokerId, str | None], max_racks: int | None, max_brokers_per_rack: int | None
+) -> frozenset[BrokerId]:
+    """Return the brokers that do not belong to a cluster of that size; None is no limit.
+
+    >>> sorted(beyond({0: "rack-0", 1: "rack-1", 1000: "rack-0", 1001: "rack-1"}, 1, None))
+    [1, 1001]
+    >>> sorted(beyond({0: "rack-0", 1: "rack-1", 1000: "rack-0", 1001: "rack-1"}, None, 1))
+    [1000, 1001]
+    """
+    leaving: set[BrokerId] = set()
+    for rack, broker_ids in _by_rack(racks).items():
+        if max_racks is not None and rack >= max_racks:
+            leaving.update(broker_ids)
+        elif max_brokers_per_rack is not None:
+            leaving.update(broker_ids[max_brokers_per_rack:])
+    return frozenset(leaving)
+
+
+def _by_rack(racks: Mapping[BrokerId, str | None]) -> dict[int, list[BrokerId]]:
+    """Return the brokers of each of the application's racks by its number, lowest ids first."""
+    named: dict[str, list[BrokerId]] = {}
+    for broker_id in sorted(racks):
+        rack = racks[broker_id]
+        if rack is not None:
+            named.setdefault(rack, []).append(broker_id)
+    by_rack: dict[int, list[BrokerId]] = {}
+    for position, (rack, broker_ids) in enumerate(named.items()):
+        found = _RACK.fullmatch(rack)
+        by_rack.setdefault(int(found[1]) if found else position, []).extend(broker_ids)
+    return by_rack

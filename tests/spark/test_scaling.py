@@ -1,0 +1,87 @@
+"""A cluster that is scaled through `Cluster.scale` while it runs, in local mode."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+import sparklog
+from sparklog.hosting import ScaleError, TooFewTaskSlotsError
+from tests.cluster import wait_for
+from tests.spark.sessions import spark_session
+from tests.spark.test_application import consume, produce
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A session with room for six brokers and an ordinary task."""
+    with spark_session("local[7]") as session:
+        yield session
+
+
+def see(cluster: sparklog.Cluster, *expected: int) -> None:
+    """Return when clients see exactly these brokers: brokers hear of each other's end a moment later."""
+    wait_for(lambda: brokers(cluster) == list(expected), f"brokers {expected}")
+
+
+def brokers(cluster: sparklog.Cluster) -> list[int]:
+    return sorted(
+        AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=10).brokers
+    )
+
+
+def replicas(cluster: sparklog.Cluster, topic: str) -> list[int]:
+    """Return the brokers with replicas of the topic."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    found = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
+    return sorted({each for partition in found for each in partition.replicas})
+
+
+def create(cluster: sparklog.Cluster, topic: str, partitions: int, replication_factor: int) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, partitions, replication_factor)])[topic].result(20)
+
+
+@pytest.mark.timeout(240)
+def test_cluster_grows_and_shrinks_while_it_runs_and_a_later_start_has_its_size(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Growing took a stop of the whole application, and shrinking was not possible at all."""
+    with sparklog.start(spark, log_directories=tmp_path) as cluster:
+        cluster.scale(racks=5)
+        see(cluster, 0, 1, 2, 3, 4)
+        create(cluster, "events", 10, 3)
+        assert replicas(cluster, "events") == [0, 1, 2, 3, 4]
+        produce(cluster.bootstrap_servers, "events", 500)
+        assert sparklog.start(spark, racks=5, log_directories=tmp_path) is cluster
+        with pytest.raises(ScaleError, match=r"too few for topic events: its partitions have 3 replicas"):
+            cluster.scale(racks=2)
+        with pytest.raises(TooFewTaskSlotsError, match=r"9 brokers and one ordinary task need 10"):
+            cluster.scale(racks=9)
+        cluster.scale(racks=4, timeout_s=60)
+        see(cluster, 0, 1, 2, 3)
+        assert replicas(cluster, "events") == [0, 1, 2, 3]
+        assert len(consume(cluster.bootstrap_servers, "events", 500, partitions=10)) == 500
+        cluster.stop()
+    with sparklog.start(spark, log_directories=tmp_path) as cluster:
+        cluster.scale(timeout_s=60, racks=4)
+        see(cluster, 0, 1, 2, 3)
+        assert len(consume(cluster.bootstrap_servers, "events", 500, partitions=10)) == 500
+
+
+@pytest.mark.timeout(240)
+def test_racks_get_more_brokers_and_keep_the_ids_of_those_they_have(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """An id that moved to another rack would put two replicas of a partition into one fault domain."""
+    with sparklog.start(spark, log_directories=tmp_path) as cluster:
+        cluster.scale(brokers_per_rack=2)
+        see(cluster, 0, 1, 2, 1000, 1001, 1002)
+    with sparklog.start(spark, brokers_per_rack=2, log_directories=tmp_path) as cluster:
+        see(cluster, 0, 1, 2, 1000, 1001, 1002)
+        create(cluster, "events", 8, 2)
+        cluster.scale(brokers_per_rack=1)
+        see(cluster, 0, 1, 2)
+        assert replicas(cluster, "events") == [0, 1, 2]

@@ -1,0 +1,31 @@
+"""The first decision of a controller about the size to which its cluster was scaled."""
+
+from sparklog.driver.controller.machine.requests.cluster_size import size_request
+from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
+from sparklog.node.metadata.cluster_size import ClusterSize
+from tests.unit.driver.controller.conversation import Conversation
+
+
+def scaled_to(size: ClusterSize) -> Conversation:
+    cluster = Conversation().start(0, 1, 2, 3, 4)
+    cluster.say(size_request(size))
+    return cluster
+
+
+def test_start_with_more_racks_than_the_cluster_was_scaled_to_has_its_own_number() -> None:
+    """The brokers that it has just started would be drained again at once."""
+    cluster = scaled_to(ClusterSize(3, 2))
+    cluster.take(cluster.controller.bootstrap((), ClusterSize(5, 1)))
+    configs = cluster.image.broker_configs(None)
+    assert RACKS_KEY not in configs
+    assert configs[BROKERS_PER_RACK_KEY] == "2"
+    assert cluster.controller.surplus == {}
+
+
+def test_start_with_fewer_racks_and_a_restart_of_the_controller_leave_the_size_as_it_is() -> None:
+    """A supervisor starts an application with the arguments it had before it was scaled."""
+    cluster = scaled_to(ClusterSize(5, 1))
+    assert cluster.controller.bootstrap((), ClusterSize(3, 1)).records == []
+    shrinking = scaled_to(ClusterSize(3, 1))
+    assert shrinking.controller.bootstrap(()).records == []
+    assert shrinking.controller.surplus == {3: 0, 4: 0}

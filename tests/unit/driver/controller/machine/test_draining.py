@@ -1,0 +1,157 @@
+"""A smaller cluster: replicas leave the surplus brokers, which are forgotten when they have ended."""
+
+from collections.abc import Iterable
+
+import pytest
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+from sparklog.driver.controller.machine.draining import AWAY_MS, LOOK_AGAIN_MS, MAX_IN_FLIGHT
+from sparklog.node.config.keys.controller_keys import RACKS_KEY
+from sparklog.node.metadata.image import PartitionRegistration
+from sparklog.protocol.errors import ErrorCode
+from tests.unit.driver.controller.conversation import Conversation, creatable
+
+_BROKER = 4
+_SET, _DELETE = 0, 1
+
+
+@pytest.fixture
+def cluster() -> Conversation:
+    """Five racks of one broker, whose sessions outlive the test."""
+    return Conversation(broker_session_timeout_ms="600000").start(0, 1, 2, 3, 4)
+
+
+def resize(cluster: Conversation, racks: int | None) -> tuple[ErrorCode, str | None]:
+    """Change the number of racks as an admin client does; None removes the configuration."""
+    config = AlterableConfig(
+        name=RACKS_KEY,
+        config_operation=_DELETE if racks is None else _SET,
+        value=None if racks is None else str(racks),
+    )
+    resource = AlterConfigsResource(resource_type=_BROKER, resource_name="", configs=(config,))
+    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+    (response,) = cluster.say(request).reply.responses
+    return response.error_code, response.error_message
+
+
+def partitions(cluster: Conversation) -> list[PartitionRegistration]:
+    found = cluster.image.topics.by_name["t"].partitions
+    return [found[number] for number in sorted(found)]
+
+
+def moving(cluster: Conversation) -> int:
+    return sum(partition.is_reassigning for partition in partitions(cluster))
+
+
+def catch_up(cluster: Conversation) -> None:
+    """Let all new replicas into the ISR, by proposals of the partitions' leaders."""
+    for number, partition in enumerate(partitions(cluster)):
+        if partition.is_reassigning and partition.leader is not None:
+            cluster.propose(
+                partition.leader,
+                partition.replicas,
+                partition_index=number,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+            )
+
+
+def holders(found: Iterable[PartitionRegistration]) -> set[int]:
+    return {each for partition in found for each in partition.replicas}
+
+
+def test_smaller_cluster_moves_all_replicas_off_the_surplus_brokers_a_few_at_a_time(
+    cluster: Conversation,
+) -> None:
+    """Leaders read each moving log once more: without a bound the drain would starve producers."""
+    count = 3 * MAX_IN_FLIGHT
+    cluster.create(creatable("t", count, 3))
+    assert resize(cluster, 3) == (ErrorCode.none, None)
+    rounds = 0
+    while any(cluster.controller.surplus.values()):
+        cluster.tick(LOOK_AGAIN_MS)
+        assert moving(cluster) <= MAX_IN_FLIGHT
+        assert all(len(partition.isr) == 3 for partition in partitions(cluster)), "nothing is removed first"
+        catch_up(cluster)
+        rounds += 1
+        assert rounds < 20
+    assert holders(partitions(cluster)) == {0, 1, 2}
+    led = [partition.replicas[0] for partition in partitions(cluster)]
+    assert all(led.count(broker_id) > count // 6 for broker_id in (0, 1, 2)), "leaders stay spread"
+    assert {partition.leader for partition in partitions(cluster)} <= {0, 1, 2}
+
+
+def test_surplus_broker_gets_no_replica_of_a_new_topic(cluster: Conversation) -> None:
+    """A drain would otherwise never end beside users who create topics."""
+    resize(cluster, 3)
+    cluster.create(creatable("t", 12, 3))
+    assert holders(partitions(cluster)) == {0, 1, 2}
+
+
+def test_size_below_a_topics_replicas_is_refused_with_topic_and_numbers(cluster: Conversation) -> None:
+    """The drain could not end, or the topic would lose replicas that its owner counts on."""
+    cluster.create(creatable("orders", 2, 3, configs={"min.insync.replicas": "2"}))
+    code, message = resize(cluster, 2)
+    assert code is ErrorCode.invalid_config
+    assert message is not None
+    assert "2 racks of 1 broker would be too few for topic orders" in message
+    assert "3 replicas (min.insync.replicas is 2), and brokers would be 2" in message
+    assert cluster.controller.surplus == {}
+
+
+def test_size_that_is_raised_again_cancels_the_moves_that_are_under_way(cluster: Conversation) -> None:
+    """Giving a drain up leaves a full member of the cluster, and no copies that run on for nothing."""
+    cluster.create(creatable("t", 2, assignments=None, replication_factor=3))
+    before = [partition.replicas for partition in partitions(cluster)]
+    cluster.create(creatable("u", assignments={0: (4, 3, 0)}))
+    resize(cluster, 3)
+    cluster.tick(LOOK_AGAIN_MS)
+    assert cluster.image.topics.by_name["u"].partitions[0].is_reassigning
+    resize(cluster, 5)
+    cluster.tick(LOOK_AGAIN_MS)
+    assert cluster.controller.surplus == {}
+    assert sorted(cluster.image.topics.by_name["u"].partitions[0].replicas) == [0, 3, 4]
+    assert [sorted(each.replicas) for each in partitions(cluster)] == [sorted(each) for each in before]
+    assert not cluster.image.topics.by_name["u"].partitions[0].is_reassigning
+
+
+def test_drained_broker_is_unregistered_once_it_has_ended_and_votes_no_more(cluster: Conversation) -> None:
+    """A voter that is forgotten while it counts would leave the quorum with a vote that never comes."""
+    resize(cluster, 4)
+    cluster.tick()
+    assert cluster.controller.surplus == {4: 0}
+    assert cluster.controller.unregister_drained((), cluster.now_ms).records == [], "it still serves"
+    cluster.take(cluster.controller.shut_down_broker(4, "the cluster becomes smaller"))
+    while not cluster.heartbeat(4).reply.should_shut_down:
+        for broker_id in range(4):
+            cluster.heartbeat(broker_id)
+    assert cluster.controller.unregister_drained((0, 4), cluster.now_ms).records == [], "it votes"
+    cluster.take(cluster.controller.unregister_drained((0, 1, 2), cluster.now_ms))
+    assert sorted(cluster.image.brokers) == [0, 1, 2, 3]
+    assert cluster.controller.surplus == {}
+
+
+def test_surplus_broker_without_a_session_is_unregistered_only_after_a_long_absence(
+    cluster: Conversation,
+) -> None:
+    """One that was only late lost its registration, ended by that, and took its rack's job with it."""
+    resize(cluster, 4)
+    cluster.tick()
+    cluster.take(cluster.controller.broker_gone(4, cluster.epoch(4)))
+    assert cluster.image.brokers[4].fenced
+    assert cluster.controller.unregister_drained((), cluster.now_ms).records == []
+    assert cluster.controller.unregister_drained((), cluster.now_ms + AWAY_MS - 1).records == []
+    assert cluster.controller.unregister_drained((), cluster.now_ms + AWAY_MS).records != []
+
+
+def test_fenced_brokers_get_no_replica_from_a_drain(cluster: Conversation) -> None:
+    """The copy would wait for a broker that may never come, while its place was needed elsewhere."""
+    cluster.create(creatable("t", assignments={0: (4, 0)}))
+    cluster.take(cluster.controller.broker_gone(1, cluster.epoch(1)))
+    resize(cluster, 3)
+    cluster.tick(LOOK_AGAIN_MS)
+    assert partitions(cluster)[0].target_replicas == (2, 0)

@@ -1,0 +1,47 @@
+"""The jobs that a driver starts and ends for the size of its cluster."""
+
+from sparklog.driver.machine.scaling import EndJob, ReplaceJob, StartJob, is_reached, next_steps
+
+THREE = {"rack-0": [0], "rack-1": [1], "rack-2": [2]}
+PAIRS = {"rack-0": [0, 1], "rack-1": [2, 3]}
+
+
+def test_more_racks_and_more_brokers_a_rack_get_jobs_of_their_own() -> None:
+    """A barrier job has a fixed number of tasks: those that run are not touched."""
+    wanted = {"rack-0": [0, 1000], "rack-1": [1, 1001], "rack-2": [2, 1002], "rack-3": [3, 1003]}
+    steps = next_steps(THREE, wanted, surplus=(), drained=(), unfenced=(0, 1, 2))
+    assert steps == [
+        StartJob("rack-0-broker-1000", "rack-0", (1000,)),
+        StartJob("rack-1-broker-1001", "rack-1", (1001,)),
+        StartJob("rack-2-broker-1002", "rack-2", (1002,)),
+        StartJob("rack-3", "rack-3", (3, 1003)),
+    ]
+
+
+def test_jobs_end_when_all_their_brokers_are_drained_and_not_before() -> None:
+    """The controller says when no replica and no vote is left on a broker."""
+    wanted = {"rack-0": [0]}
+    assert next_steps(THREE, wanted, surplus=(1, 2), drained=(), unfenced=(0, 1, 2)) == []
+    assert next_steps(THREE, wanted, surplus=(1, 2), drained=(2,), unfenced=(0, 1, 2)) == [EndJob("rack-2")]
+
+
+def test_job_with_brokers_that_stay_is_replaced_once_all_others_serve() -> None:
+    """They start again: two racks at a time would take a partition's majority."""
+    wanted = {"rack-0": [0], "rack-1": [2]}
+    assert next_steps(PAIRS, wanted, surplus=(1, 3), drained=(1, 3), unfenced=(0, 1, 2, 3)) == [
+        ReplaceJob("rack-0", (0,))
+    ]
+    half = {"rack-0": [0], "rack-1": [2, 3]}
+    assert next_steps(half, wanted, surplus=(3,), drained=(3,), unfenced=(2, 3)) == []
+    assert next_steps(half, wanted, surplus=(3,), drained=(3,), unfenced=(0, 2, 3)) == [
+        ReplaceJob("rack-1", (2,))
+    ]
+
+
+def test_size_is_reached_when_exactly_its_brokers_run_and_serve() -> None:
+    """`Cluster.scale` returns then."""
+    wanted = {"rack-0": [0], "rack-1": [1]}
+    assert not is_reached(THREE, wanted, surplus=(), unfenced=(0, 1, 2))
+    assert not is_reached(wanted, wanted, surplus=(), unfenced=(0,))
+    assert not is_reached(wanted, wanted, surplus=(2,), unfenced=(0, 1))
+    assert is_reached(wanted, wanted, surplus=(), unfenced=(0, 1))
