@@ -1,0 +1,1 @@
+"""Open transactions of exactly-once writes: a list, and the end of abandoned ones."""

@@ -1,0 +1,84 @@
+"""The command: `sparklog-scale BOOTSTRAP --racks N --brokers-per-rack M` changes the size of a running
+cluster.
+
+It waits until the cluster has that size, and prints the progress; Ctrl-C ends the command, not the
+change. The command with the former numbers gives a change up.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from sparklog.jobs.command_config import add_command_config, check_answers, command_client
+from sparklog.node.metadata.cluster_size import ClusterSize
+from sparklog.protocol.errors import KafkaError
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.cluster_size import Members, alter_size, members
+
+POLL_S: Final = 0.5
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="sparklog-scale", description=__doc__)
+    parser.add_argument("bootstrap", metavar="BOOTSTRAP", help="host:port, several with commas")
+    parser.add_argument("--racks", type=_positive, metavar="N", help="the number of racks")
+    parser.add_argument("--brokers-per-rack", type=_positive, metavar="M", help="the brokers of each rack")
+    parser.add_argument("--no-wait", action="store_true", help="end when the cluster has accepted the size")
+    add_command_config(parser)
+    options = parser.parse_args(arguments)
+    try:
+        config = command_client(options.bootstrap, options.command_config)
+        check_answers(config)
+        with ClusterClient(config) as cluster:
+            if options.racks is None and options.brokers_per_rack is None:
+                print(_described(members(cluster)))
+                return 0
+            alter_size(cluster, options.racks, options.brokers_per_rack)
+            if not options.no_wait:
+                _wait(cluster, options.racks, options.brokers_per_rack)
+    except (KafkaError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("the cluster goes on with it", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def _wait(cluster: ClusterClient, racks: int | None, brokers_per_rack: int | None) -> None:
+    printed = ""
+    while True:
+        now = members(cluster)
+        present = ClusterSize.of(now.racks)
+        wanted = ClusterSize(racks or present.racks, brokers_per_rack or present.brokers_per_rack)
+        surplus = now.surplus(racks, brokers_per_rack)
+        line = f"{_described(now)}; wanted are {wanted}"
+        if surplus:
+            line += "; leaving: " + ", ".join(f"{each} ({held} replicas)" for each, held in surplus.items())
+        if line != printed:
+            print(line, flush=True)
+            printed = line
+        if not surplus and len(now.racks) >= wanted.brokers:
+            return
+        time.sleep(POLL_S)
+
+
+def _described(now: Members) -> str:
+    by_rack: dict[str, list[str]] = {}
+    for broker_id, rack in sorted(now.racks.items()):
+        by_rack.setdefault(rack or "no rack", []).append(str(broker_id))
+    racks = ", ".join(f"{rack}: {' '.join(brokers)}" for rack, brokers in by_rack.items())
+    return f"{len(now.racks)} brokers ({racks})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""The size of a cluster, which its driver follows: a configuration of all brokers.
+
+The keys are `sparklog.racks` and `sparklog.brokers.per.rack`; Kafka's kafka-configs.sh changes them as well.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
+from sparklog.node.metadata.cluster_size import beyond
+from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerId
+from sparklog.user.client.cluster_client import ClusterClient
+
+_BROKER: Final = 4
+
+
+class Members(NamedTuple):
+    """The live brokers of a cluster, and the replicas on each."""
+
+    racks: Mapping[BrokerId, str | None]
+    replicas: Mapping[BrokerId, int]
+
+    def surplus(self, racks: int | None, brokers_per_rack: int | None) -> dict[BrokerId, int]:
+        """Return the brokers beyond that size, each with its number of replicas."""
+        leaving = beyond(self.racks, racks, brokers_per_rack)
+        return {each: self.replicas.get(each, 0) for each in sorted(leaving)}
+
+
+def alter_size(cluster: ClusterClient, racks: int | None, brokers_per_rack: int | None) -> None:
+    """Change the numbers that are not None.
+
+    Raises:
+        KafkaError: INVALID_CONFIG: a topic has more replicas than brokers would be left; or no broker answers.
+    """
+    values = {RACKS_KEY: racks, BROKERS_PER_RACK_KEY: brokers_per_rack}
+    configs = tuple(
+        AlterableConfig(name=name, config_operation=0, value=str(value))
+        for name, value in values.items()
+        if value is not None
+    )
+    resource = AlterConfigsResource(resource_type=_BROKER, resource_name="", configs=configs)
+    broker_id, channel = cluster.any_channel()
+    try:
+        response = channel.request(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False))
+    except KafkaError:
+        cluster.disconnect(broker_id)
+        raise
+    (changed,) = response.responses
+    if changed.error_code is not ErrorCode.none:
+        raise KafkaError(changed.error_code, changed.error_message or changed.error_code.name)
+
+
+def members(cluster: ClusterClient) -> Members:
+    """Return the live brokers of the cluster.
+
+    Raises:
+        ApiTimeoutError: no broker answered in time.
+    """
+    metadata = cluster.metadata()
+    replicas: dict[BrokerId, int] = {}
+    for topic in metadata.topics:
+        for partition in topic.partitions:
+            for broker_id in partition.replica_nodes:
+                replicas[broker_id] = replicas.get(broker_id, 0) + 1
+    return Members({each.node_id: each.rack for each in metadata.brokers}, replicas)
