@@ -131,7 +131,9 @@ class Placement:
         hosts = hosts_with_executors(self._context)
         capacity = self._slots.capacity_of(sum(hosts.values()))
         with self._lock:
-            if waited_s < HOME_WAIT_S and any(each in self._homes and not is_there(each) for each in brokers):
+            # In local mode Spark names no host of executors.
+            away = hosts and any(each in self._homes and not is_there(each) for each in brokers)
+            if away and waited_s < HOME_WAIT_S:
                 return False
             theirs = sum(is_there(each) for other in self._waiting - {rack} for each in self._brokers[other])
             if capacity - self._taken - theirs < len(brokers):

@@ -90,7 +90,7 @@ def test_home_of_a_broker_that_moved_is_the_host_with_its_latest_directories() -
 class Executors:
     """An application whose executors, one slot each, are on these hosts; racks are of one broker."""
 
-    def __init__(self, *hosts: str, racks: dict[int, str] = RACKS) -> None:
+    def __init__(self, *hosts: str, racks: dict[int, str] = RACKS, in_local_mode: bool = False) -> None:
         self.hosts = list(hosts)
         self.starting = 0
         """How many Spark counts, and gives no tasks yet."""
@@ -101,7 +101,7 @@ class Executors:
         registered.side_effect = lambda: len(self.hosts) + self.starting
         java_context.statusTracker().getExecutorInfos.side_effect = self._infos
         java_context.taskScheduler().getExecutorsAliveOnHost.side_effect = self._alive
-        profile: Any = context.profile
+        profile: Any = None if in_local_mode else context.profile
         slots = BrokerSlots(context, profile, cores_per_broker=1, takes_resource=False)
         brokers: dict[str, list[int]] = {}
         for node_id, rack in racks.items():
@@ -143,6 +143,15 @@ def test_rack_without_an_executor_on_its_hosts_takes_another_at_once() -> None:
     """The hosts of a rack are a preference; a broker elsewhere is worth more than none."""
     placement = Executors("c").placement
     placement.set_hosts_of_racks({"rack-0": frozenset("b")})
+    assert placement.take_slots("rack-0", 0)
+
+
+def test_rack_of_an_application_in_local_mode_does_not_wait_for_its_home() -> None:
+    """In local mode Spark names no host: a broker that had served came back five seconds late."""
+    executors = Executors(in_local_mode=True)
+    placement = executors.placement
+    executors.starting = 3
+    placement.set_homes({0: ["localhost"]})
     assert placement.take_slots("rack-0", 0)
 
 
