@@ -106,7 +106,8 @@ class _Child:
         self._server: ControllerServer | None = None
         self._make_tab: Callable[[], TabMaker] | None = None
         self._metrics_writer: MetricsWriter | None = None
-        self._broker_count = 0
+        self._started = ClusterSize(0, 0)
+        """The size with which the driver has started the cluster, or its controller again."""
         # Each has a thread of its own: a page may wait for brokers, and the metrics are needed every second.
         self._tab_worker = ThreadPoolExecutor(1, thread_name_prefix="sparklog tab")
         self._metrics_worker = ThreadPoolExecutor(1, thread_name_prefix="sparklog metrics")
@@ -147,7 +148,7 @@ class _Child:
         logging.getLogger().setLevel(start.log_level)
         config = BrokerConfig.from_mapping(start.configuration)
         users = [decode_record(record) for record in start.initial_scram_users]
-        self._broker_count = len(start.expected_brokers)
+        self._started = ClusterSize.of(dict(start.expected_brokers))
         server = ControllerServer(
             config,
             Path(start.directory),
@@ -173,7 +174,7 @@ class _Child:
         """Send the state after every change; end the process when the controller has failed."""
         sent: ControllerState | None = None
         while (failure := server.failure) is None:
-            state = _state_of(server, self._broker_count)
+            state = _state_of(server, self._started)
             if state != sent:
                 sent = state
                 self._outgoing.send(state)
@@ -232,16 +233,18 @@ def _tab_of(config: BrokerConfig, server: ControllerServer) -> "TabMaker":
     return TabMaker(config, server)
 
 
-def _state_of(server: ControllerServer, broker_count: int) -> ControllerState:
+def _state_of(server: ControllerServer, started: ClusterSize) -> ControllerState:
     image = server.image
     racks, brokers_per_rack = server.size_wanted
+    size = ClusterSize(racks or started.racks, brokers_per_rack or started.brokers_per_rack)
     return ControllerState(
         cluster_id=server.cluster_id,
         lacks_voters=server.lacks_voters,
         missing=server.missing,
         unfenced=tuple(sorted(each for each, broker in image.brokers.items() if not broker.fenced)),
         registered=tuple(sorted(image.brokers)),
-        serves=server.serves_with(broker_count),
+        # A cluster that became smaller serves without the brokers of its start.
+        serves=server.serves_with(min(started.brokers, size.brokers)),
         owner_epoch=server.owner_epoch,
         is_copied=server.is_copied,
         racks=racks,
