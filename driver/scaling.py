@@ -19,7 +19,7 @@ from sparklog.driver.machine.broker_ids import BrokerIds
 from sparklog.driver.machine.scaling import EndJob, ReplaceJob, StartJob, Step, is_reached, next_steps
 from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.driver.process.messages import ControllerState
-from sparklog.driver.spark.calls import JVM_GONE
+from sparklog.driver.spark.calls import JVM_GONE, is_connection_lost
 from sparklog.driver.spark.rack import Rack
 from sparklog.hosting import BrokerAssignment, ScaleError, StartError
 from sparklog.node.metadata.cluster_size import ClusterSize
@@ -179,6 +179,8 @@ class Scaling:
                     if not self._stopping.is_set():
                         self._carry_out(step)
             except JVM_GONE as error:
+                if is_connection_lost(error):
+                    continue
                 if not self._stopping.is_set():
                     logger.info("The cluster is no longer scaled: %s", error)
                 return

@@ -66,6 +66,8 @@ OURS = {
     "sparklog.remote.uri",
     "sparklog.bootstrap.scram.file",
     "sparklog.balance.enable",
+    "sparklog.brokers.per.rack",
+    "sparklog.racks",
     "sparklog.read.only",
     "sparklog.replace.after.ms",
     "sparklog.start.timeout.ms",
