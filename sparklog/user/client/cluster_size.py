@@ -37,7 +37,8 @@ def alter_size(cluster: ClusterClient, racks: int | None, brokers_per_rack: int 
     """Change the numbers that are not None.
 
     Raises:
-        KafkaError: INVALID_CONFIG: a topic has more replicas than brokers would be left; or no broker answers.
+        KafkaError: INVALID_CONFIG: a topic has more replicas than brokers would be left.
+        KafkaError: no broker answers.
     """
     values = {RACKS_KEY: racks, BROKERS_PER_RACK_KEY: brokers_per_rack}
     configs = tuple(
