@@ -98,7 +98,7 @@ def test_editable_installation_has_the_module_beside_the_packages(tmp_path: Path
 @pytest.mark.parametrize(
     ("command", "description"),
     [
-        ("sparklog-scale", "changes the size of a running"),
+        ("sparklog-scale", "the brokers of each rack"),
         ("sparklog-serve", "A Kafka cluster inside this Spark application."),
         ("sparklog-sinks", "commit the decided transactions of a sink"),
         ("sparklog-top", "The overview of a Kafka cluster, in a terminal."),
