@@ -194,8 +194,11 @@ class SparkCluster:
             self.size.brokers_per_rack if brokers_per_rack is None else brokers_per_rack,
         )
         preflight.check_counts(*size)
-        self._config.check_racks(size.racks)
-        if (missing := self._scaling.missing(size)) and not self._slots.allocated:
+        missing = self._scaling.missing(size)
+        if missing:
+            self._config.check_racks(size.racks)
+        # Under dynamic allocation a job that waits is what makes Spark start an executor.
+        if missing and not self._slots.allocated:
             ask_for_executors(self._slots, missing)
             running = sum(len(rack.assignments) for rack in self._racks)
             start_timeout_s = self._config.sparklog_start_timeout_ms / 1_000
