@@ -67,6 +67,8 @@ OURS = {
     "sparklog.bootstrap.scram.file",
     "sparklog.balance.enable",
     "sparklog.brokers.per.rack",
+    "sparklog.rack.hosts",
+    "sparklog.rack.names",
     "sparklog.racks",
     "sparklog.read.only",
     "sparklog.replace.after.ms",

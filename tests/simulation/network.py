@@ -163,6 +163,7 @@ class Connection:
     def __init__(self, network: Network, link: "Link", server: Process) -> None:
         self.client = link.owner
         self.server = server
+        self.peer = "127.0.0.1:0"
         self._network = network
         self._link = link
         self._client_open = self._server_open = True
