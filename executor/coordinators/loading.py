@@ -82,9 +82,6 @@ async def load_partition(loading: Loading, partition: CoordinatorPartition, limi
         Exception: what the machine raises.
     """
     log = loading.log
-    if log.identity_unsynced:
-        # The coordinator's first append, on the loop, would wait for the disk.
-        await asyncio.get_running_loop().run_in_executor(loading.executor, log.sync_identity)
     replayed = _Replayed(log.log_start_offset)
     while replayed.offset < log.log_end_offset:
         async with AsyncExitStack() as part:
