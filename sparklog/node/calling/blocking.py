@@ -54,11 +54,14 @@ class BlockingChannel:
         client_id: str,
         timeout_s: float = 30.0,
         *,
+        connect_timeout_s: float | None = None,
         max_response_bytes: int = 1 << 30,
         tls: TlsSettings | ClientTls | None = None,
         login: Login | None = None,
     ) -> None:
         """Connect, encrypted with `tls`; `timeout_s` bounds that and is the default for each response.
+
+        `connect_timeout_s`, if given, bounds the connecting instead.
 
         With a `login` both sides are authenticated before this returns, and again before the session ends,
         between two requests.
@@ -69,13 +72,13 @@ class BlockingChannel:
         self.peer = f"{host}:{port}"
         self.versions: Mapping[ApiKey, SupportedVersions] | None = None
         """Versions usable by both sides, as found by `negotiate`; None before."""
-        self._timeout_s = timeout_s
+        self._timeout_s = timeout_s if connect_timeout_s is None else connect_timeout_s
         self._max_response_bytes = max_response_bytes
         self._encode = request_encoder(client_id)
         self._next_correlation_id = 0
         self._outstanding: deque[tuple[int, Any]] = deque()
         try:
-            self._socket: socket.socket | None = socket.create_connection((host, port), timeout_s)
+            self._socket: socket.socket | None = socket.create_connection((host, port), self._timeout_s)
         except (OSError, ValueError) as error:  # the latter: no host name can be so
             raise self._lost(f"cannot connect: {error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -86,6 +89,7 @@ class BlockingChannel:
         """When to reauthenticate (KIP-368), monotonic; None: never, or the session has no end yet."""
         if login is not None:
             self._log_in(login)
+        self._timeout_s = timeout_s
 
     @property
     def closed(self) -> bool:

@@ -28,6 +28,7 @@ from sparklog.protocol.types import BrokerId, TopicPartition
 from sparklog.user.client.config import ClientConfig
 from sparklog.user.client.connecting import connected
 from sparklog.user.client.errors import ApiTimeoutError, ClusterStoppedError, UnknownTopicError
+from sparklog.user.client.failed_replicas import FAILED_REPLICAS
 from sparklog.user.client.nearest_replica import BrokerPlace, ReaderPlace
 from sparklog.user.client.topics import Leader, Topic, described, not_behind
 
@@ -147,14 +148,22 @@ class ClusterClient:
     def nearest_replica(
         self, topic_partition: TopicPartition, leader: Leader, reader: ReaderPlace
     ) -> BrokerId:
-        """Return the replica of a partition that is nearest to `reader`, by the metadata known."""
+        """Return the replica of a partition that is nearest to `reader`, by the metadata known.
+
+        Followers that have just failed are left out.
+        """
         topic = self._topics.get(topic_partition.topic)
         in_sync = () if topic is None else topic.in_sync.get(topic_partition.partition, ())
+        usable = [each for each in in_sync if self.address(each) not in FAILED_REPLICAS]
         places = {
             broker_id: BrokerPlace(host, self._racks.get(broker_id))
             for broker_id, (host, _) in self._brokers.items()
         }
-        return reader.nearest(leader.broker_id, in_sync, places)
+        return reader.nearest(leader.broker_id, usable, places)
+
+    def address(self, broker_id: BrokerId) -> tuple[str, int] | None:
+        """Return a broker's address; None if it is unknown."""
+        return self._brokers.get(broker_id)
 
     def forget_leader(self, topic_partition: TopicPartition) -> None:
         """Fetch the leaders of the partition's topic again on next use."""
@@ -193,8 +202,8 @@ class ClusterClient:
             self._topics[topic_partition.topic] = topic._replace(leaders=leaders)
         return known.broker_id != refused_by
 
-    def channel(self, broker_id: BrokerId) -> BlockingChannel:
-        """Return the connection to a broker; connect if there is none.
+    def channel(self, broker_id: BrokerId, *, connect_timeout_s: float | None = None) -> BlockingChannel:
+        """Return the connection to a broker; connect if there is none, within `connect_timeout_s` if given.
 
         Raises:
             KafkaError: NETWORK_EXCEPTION, it cannot be reached; LEADER_NOT_AVAILABLE, its address is unknown.
@@ -206,7 +215,7 @@ class ClusterClient:
                 raise KafkaError(
                     ErrorCode.leader_not_available, f"the address of broker {broker_id} is unknown"
                 )
-            channel = self._channels[broker_id] = connected(self.config, address)
+            channel = self._channels[broker_id] = connected(self.config, address, connect_timeout_s)
             self._lost.discard(broker_id)
         return channel
 

@@ -10,6 +10,8 @@ offsets raise `OffsetOutOfRangeError`, after which `resume_at` continues elsewhe
 A follower (KIP-392) serves what is below the high watermark that it knows, and it may lag, or have none of
 what lies in a tier. So it answers at once, and the first answer without records, an error or a lost
 connection ends the reads from followers: the leader serves the rest, and its errors alone are meant.
+Brokers send records without a check of their CRCs: `resume_at_leader` after records of a follower that prove
+to be damaged. Followers that failed are avoided by the whole process for a while (`failed_replicas`).
 
 A topic that is reported missing, or under another id than planned, counts as gone only if that is reported
 for `unknown_topic_timeout_ms`: the broker may lag behind.
@@ -18,7 +20,7 @@ for `unknown_topic_timeout_ms`: the broker may lag behind.
 import time
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from kio.schema.fetch.v16.request import FetchPartition, FetchRequest, FetchTopic
@@ -35,10 +37,14 @@ from sparklog.user.client.errors import (
     TopicRecreatedError,
     UnknownTopicError,
 )
+from sparklog.user.client.failed_replicas import FAILED_REPLICAS
 from sparklog.user.client.fetch_pause import early_pause_s
 from sparklog.user.client.nearest_replica import ReaderPlace
 from sparklog.user.client.offsets import SpecialOffset, list_offsets
 from sparklog.user.client.topics import Leader
+
+FOLLOWER_TIMEOUT_MS: Final = 3_000
+"""Most time for a follower's response, which is not held back by it: the leader is there too."""
 
 
 class FetchedBatches(NamedTuple):
@@ -48,6 +54,8 @@ class FetchedBatches(NamedTuple):
     next_offset: Offset
     high_watermark: Offset
     aborted_transactions: tuple[AbortedTransaction, ...]
+    follower_id: BrokerId | None = None
+    """The follower that sent them; None for the leader."""
 
 
 class PartitionFetcher:
@@ -75,14 +83,16 @@ class PartitionFetcher:
         self._end_offset = end_offset
         self._reader = reader
         """The place whose nearest replica is read from; None for the leader."""
-        self._is_of_follower = False
-        """Whether the outstanding request is for a follower."""
+        self._follower_id: BrokerId | None = None
+        """The follower that the last request was for; None for the leader."""
         self._requested_from: BrokerId | None = None
         self._requested_s = 0.0
         """Monotonic time at which the last request was sent."""
         self._early_answers = 0
         """Number of consecutive responses that were empty although the leader could have waited for
         records."""
+        self._waiting_since_s = 0.0
+        """Monotonic time since which the position is waited for, at the leader or at a follower."""
         self.position = start_offset
 
     def __iter__(self) -> Iterator[FetchedBatches]:
@@ -106,19 +116,28 @@ class PartitionFetcher:
         self._abandon_request()
         self.position = offset
 
+    def resume_at_leader(self, fetched: FetchedBatches, offset: Offset) -> None:
+        """Continue from `offset` at the leader: batches of a follower could not be decoded."""
+        assert fetched.follower_id is not None, "the leader's copy is the last one"
+        self.resume_at(offset)
+        FAILED_REPLICAS.add(self._cluster.address(fetched.follower_id))
+        self._reader = self._follower_id = None
+
     def _next(self) -> FetchedBatches:
         """Wait for batches at the position, retrying retriable errors, and advance past them."""
-        started = time.monotonic()
+        self._waiting_since_s = time.monotonic()
         missing_since_s: float | None = None
         failure: KafkaError | None = None
         failures = 0
-        while (time.monotonic() - started) * 1000 < self._config.poll_timeout_ms:
+        while (time.monotonic() - self._waiting_since_s) * 1000 < self._config.poll_timeout_ms:
             try:
                 fetched = self._attempt()
             except KafkaError as error:
                 self._abandon_request()
                 self._cluster.forget_leader(self._topic_partition)
-                if self._leave_follower():
+                if self._follower_id is not None:
+                    FAILED_REPLICAS.add(self._cluster.address(self._follower_id))
+                    self._leave_follower()
                     continue
                 if isinstance(error, UnknownTopicError | TopicRecreatedError):
                     now_s = time.monotonic()
@@ -153,10 +172,10 @@ class PartitionFetcher:
             self._request()
         assert self._requested_from is not None
         broker_id = self._requested_from
-        response: FetchResponse = self._cluster.channel(broker_id).receive()
+        response: FetchResponse = self._cluster.channel(broker_id).receive(self._timeout_s)
         self._requested_from = None
-        if self._is_of_follower:
-            return self._of_follower(response)
+        if self._follower_id is not None:
+            return self._of_follower(response, self._follower_id)
         if response.error_code is not ErrorCode.none:
             raise KafkaError(response.error_code, "the broker refused the fetch")
         answer = self._answer(response)
@@ -176,21 +195,26 @@ class PartitionFetcher:
             answer.error_code, f"{self._topic_partition}: fetch at offset {self.position} failed"
         )
 
-    def _of_follower(self, response: FetchResponse) -> FetchedBatches | None:
+    @property
+    def _timeout_s(self) -> float | None:
+        """Most time for the response; None for that of every request."""
+        if self._follower_id is None:
+            return None
+        return min(self._cluster.config.request_timeout_ms, FOLLOWER_TIMEOUT_MS) / 1000
+
+    def _of_follower(self, response: FetchResponse, follower_id: BrokerId) -> FetchedBatches | None:
         """Return the batches of a follower; without any, the leader is asked from now on."""
         if response.error_code is ErrorCode.none:
             answer = self._answer(response)
             if answer.error_code is ErrorCode.none and (fetched := self._batches(answer)) is not None:
-                return fetched
+                return fetched._replace(follower_id=follower_id)
         self._leave_follower()
         return None
 
-    def _leave_follower(self) -> bool:
-        """Ask the leader from now on; return whether a follower was asked until now."""
-        if not self._is_of_follower:
-            return False
-        self._is_of_follower, self._reader = False, None
-        return True
+    def _leave_follower(self) -> None:
+        """Ask the leader from now on, which has all of the time for its answer."""
+        self._follower_id = self._reader = None
+        self._waiting_since_s = time.monotonic()
 
     def _pause_if_early(self) -> None:
         """Pause after an empty response that was due later (`fetch_pause`)."""
@@ -227,6 +251,7 @@ class PartitionFetcher:
         )
 
     def _request(self) -> None:
+        self._follower_id = None
         leader = self._cluster.leader(self._topic_partition)
         topic_id = self._cluster.topic(self._topic_partition.topic).topic_id
         if self._topic_id is not None and topic_id != self._topic_id:
@@ -240,20 +265,22 @@ class PartitionFetcher:
         broker_id = leader.broker_id
         if self._reader is not None:
             broker_id = self._cluster.nearest_replica(self._topic_partition, leader, self._reader)
-        self._is_of_follower = broker_id != leader.broker_id
+        if broker_id != leader.broker_id:
+            self._follower_id = broker_id
+        is_of_follower = self._follower_id is not None
         request = FetchRequest(
-            max_wait=timedelta(milliseconds=0 if self._is_of_follower else self._config.max_wait_ms),
+            max_wait=timedelta(milliseconds=0 if is_of_follower else self._config.max_wait_ms),
             min_bytes=1,
             max_bytes=self._config.max_bytes,
             isolation_level=int(self._config.read_committed),
             topics=(FetchTopic(topic_id=topic_id, partitions=(partition,)),),
             forgotten_topics_data=(),
             # For the follower's metrics; a leader with a selector of replicas would name another replica.
-            rack_id=(self._reader.client_rack or "") if self._reader and self._is_of_follower else "",
+            rack_id=(self._reader.client_rack or "") if self._reader and is_of_follower else "",
         )
         self._requested_from = broker_id
         self._requested_s = time.monotonic()
-        self._cluster.channel(broker_id).send(request)
+        self._cluster.channel(broker_id, connect_timeout_s=self._timeout_s).send(request)
 
     def _try_to_request(self) -> None:
         """Send the next request ahead of time; a failure is handled when its response is awaited."""

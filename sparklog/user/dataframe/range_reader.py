@@ -4,7 +4,8 @@ Records of the object store come first, and the rest from brokers. Batch and str
 differently, and read them alike.
 """
 
-from collections.abc import Generator, Iterator
+import logging
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.records.decode import decode_batches
 from sparklog.protocol.types import Offset, TopicPartition
 from sparklog.spark_versions import arrow_schema
@@ -28,6 +30,8 @@ from sparklog.user.dataframe.schemas import check_read_schema
 if TYPE_CHECKING:
     from sparklog.user.dataframe.remote.history import History
     from sparklog.user.dataframe.remote.history_reader import HistoryRows
+
+logger = logging.getLogger(__name__)
 
 _CONSTANT: Final = frozenset({"topic", "partition"})
 """Columns of one value, which are not read from the store."""
@@ -114,7 +118,7 @@ class RangeReader:
         while fetcher.position < offset_range.end_offset:
             try:
                 for fetched in fetcher:
-                    yield from self._decode(fetched, offset_range, start_offset)
+                    start_offset = yield from self._read_fetched(fetcher, fetched, offset_range, start_offset)
             except OffsetOutOfRangeError as error:
                 start_offset = self._after_loss(error, offset_range)
                 fetcher.resume_at(start_offset)
@@ -126,23 +130,56 @@ class RangeReader:
                 )
                 return
 
+    def _read_fetched(
+        self,
+        fetcher: PartitionFetcher,
+        fetched: FetchedBatches,
+        offset_range: OffsetRange,
+        start_offset: Offset,
+    ) -> Generator[pa.RecordBatch, None, Offset]:
+        """Yield the records of fetched batches, and return the offset after them.
+
+        If those of a follower are damaged, the leader serves the first that was not yielded and the rest.
+        """
+        if fetched.follower_id is None:
+            for batch in self._decode(fetched, offset_range, start_offset, self._columns):
+                yield self._converted(batch)
+            return fetched.next_offset
+        columns = self._columns if "offset" in self._columns else (*self._columns, "offset")
+        try:
+            for batch in self._decode(fetched, offset_range, start_offset, columns):
+                yield self._converted(batch.select(self._columns))
+                start_offset = batch.column("offset")[-1].as_py() + 1
+        except KafkaError as error:
+            logger.warning(
+                "%s: records of follower %d are damaged, the leader is asked: %s",
+                offset_range.topic_partition,
+                fetched.follower_id,
+                error,
+            )
+            fetcher.resume_at_leader(fetched, start_offset)
+            return start_offset
+        return fetched.next_offset
+
     def _decode(
-        self, fetched: FetchedBatches, offset_range: OffsetRange, start_offset: Offset
+        self, fetched: FetchedBatches, offset_range: OffsetRange, start_offset: Offset, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         records = fetched.records
         if self._options.fetch.read_committed and fetched.aborted_transactions:
             records = without_aborted(records, fetched.aborted_transactions)
-        for batch in decode_batches(
+        yield from decode_batches(
             records,
-            columns=self._columns,
+            columns=columns,
             topic=offset_range.topic_partition.topic,
             partition=offset_range.topic_partition.partition,
             start_offset=start_offset,
             end_offset=offset_range.end_offset,
             check_crcs=self._options.fetch.check_crcs,
-        ):
-            # Spark compares schemas, NOT NULL included; the columns are the same.
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=self._arrow_schema)
+        )
+
+    def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        # Spark compares schemas, NOT NULL included; the columns are the same.
+        return pa.RecordBatch.from_arrays(batch.columns, schema=self._arrow_schema)
 
     def _after_loss(self, error: OffsetOutOfRangeError, offset_range: OffsetRange) -> int:
         """Return the offset from which to continue when the partition's log no longer has the position."""

@@ -51,6 +51,8 @@ class Brokers:
         """The advertised hosts that are not this one."""
         self.follower_records: dict[BrokerId, bytes] = {}
         """What brokers that follow answer a fetch with; others refuse."""
+        self.silent_followers: set[BrokerId] = set()
+        """Followers that leave a fetch without an answer."""
         self.end_offset = 0
         """Where logs end, which begin at 0."""
         self.refusing_offsets: set[BrokerId] = set()
@@ -313,6 +315,8 @@ class Brokers:
             if broker_id in self.follower_records:
                 served = self.follower_records[broker_id]
                 verdicts = [{"error_code": ErrorCode.none} for _ in partitions]
+            if broker_id in self.silent_followers:
+                return Deferred()
             if served is None and all(each["error_code"] is ErrorCode.none for each in verdicts):
                 return Deferred()
             return fetched.FetchResponse(

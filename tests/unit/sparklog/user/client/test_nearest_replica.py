@@ -93,3 +93,19 @@ def test_reader_whose_follower_dies_fetches_from_the_leader_at_once() -> None:
         assert brokers.fetched == [0]
 
     with_brokers(use)
+
+
+def test_reader_whose_follower_is_silent_has_all_of_its_poll_timeout_for_the_leader() -> None:
+    """A hung follower used up the time in which the leader, which has everything, would have answered."""
+
+    def use(brokers: Brokers) -> None:
+        brokers.silent_followers, brokers.records = {1}, BATCH
+        with brokers.client(request_timeout_ms=300, retry_backoff_ms=NEVER_MS) as client:
+            config = FetchConfig(poll_timeout_ms=200)
+            fetched = list(PartitionFetcher(client, config, FIRST, 0, 1, reader=IN_RACK_1))
+            assert [each.next_offset for each in fetched] == [1]
+            assert brokers.fetched == [1, 0]
+            list(PartitionFetcher(client, config, FIRST, 0, 1, reader=IN_RACK_1))
+        assert brokers.fetched == [1, 0, 0]  # the process avoids it for a while
+
+    with_brokers(use)
