@@ -7,6 +7,7 @@ import numpy as np
 
 from sparklog.node.remote_log.segments.log_rows import LogRows
 from sparklog.node.remote_log.segments.segment_format import US_PER_MS
+from sparklog.node.remote_log.segments.segment_writer import row_bytes
 from sparklog.protocol.records.batch import iterate_headers
 from sparklog.protocol.types import Offset
 
@@ -17,7 +18,7 @@ class PeriodRun(NamedTuple):
     base_offset: Offset
     period: int | None
     size_bytes: int
-    """Size of the records as columns."""
+    """About the size of the run's records as columns."""
 
 
 def period_runs(found: LogRows, period_ms: int) -> Iterator[PeriodRun]:
@@ -35,7 +36,9 @@ def period_runs(found: LogRows, period_ms: int) -> Iterator[PeriodRun]:
     begins = np.ones(len(firsts), dtype=np.bool_)
     begins[1:] = (lowest[1:] != lowest[:-1]) | is_mixed[1:] | is_mixed[:-1]
     runs = np.flatnonzero(begins)
-    ends = np.append(firsts[runs[1:]], len(offsets))
-    for run, end in zip(runs, ends, strict=True):
-        size_bytes = int(rows.nbytes * (end - firsts[run]) // len(offsets))
-        yield PeriodRun(int(bases[batches[run]]), None if is_mixed[run] else int(lowest[run]), size_bytes)
+    # Not by `rows.nbytes`: a column of views counts the whole buffer that it shares with other rows.
+    sizes = np.add.reduceat(row_bytes(rows), firsts[runs])
+    for run, size_bytes in zip(runs, sizes, strict=True):
+        yield PeriodRun(
+            int(bases[batches[run]]), None if is_mixed[run] else int(lowest[run]), int(size_bytes)
+        )

@@ -150,7 +150,7 @@ class SegmentWriter:
         if batch.num_rows == 0:
             return
         rows = batch.select(_VIEWED.names).cast(_VIEWED)
-        sizes = np.cumsum(_row_bytes(rows))
+        sizes = np.cumsum(row_bytes(rows))
         self._account(rows, int(sizes[-1]))
         start = written_bytes = 0
         while start < len(sizes):
@@ -206,7 +206,7 @@ class SegmentWriter:
         self._pending, self._pending_bytes = [], 0
 
 
-def _row_bytes(rows: pa.RecordBatch) -> Int64s:
+def row_bytes(rows: pa.RecordBatch) -> Int64s:
     """Return about how many bytes each record has in a batch."""
     sizes = np.full(rows.num_rows, _RECORD_OVERHEAD_BYTES, dtype=np.int64)
     for name in ("key", "value"):
