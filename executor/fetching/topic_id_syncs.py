@@ -5,11 +5,14 @@ meanwhile, and the records that had come are fetched again.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 
 from sparklog.executor.partitions.replica import Replica
 from sparklog.protocol.errors import KafkaError
+
+logger = logging.getLogger(__name__)
 
 
 class TopicIdSyncs:
@@ -34,8 +37,11 @@ class TopicIdSyncs:
         following, succeeded = replica.follower_state, False
         try:
             await asyncio.get_running_loop().run_in_executor(self._executor, replica.log.sync_identity)
-        except KafkaError as error:
-            replica.fail_if_storage(error)
+        except Exception as error:  # the replica must not be held for ever
+            if isinstance(error, KafkaError):
+                replica.fail_if_storage(error)
+            else:
+                logger.exception("%s: the topic id is not on the disk yet", replica)
         else:
             succeeded = True
         if replica.follower_state is following:

@@ -185,7 +185,8 @@ class Log:
         """From partition.metadata; None without that file."""
         self.is_new = is_new
         """Whether its directory and its topic id may not be on the disk yet: call `flush_rolled`."""
-        self.identity_unsynced = is_new and topic_id is not None
+        # A process that was killed before its fsync leaves an empty log that is not new.
+        self.identity_unsynced = topic_id is not None and (is_new or not self.size_bytes)
         """Whether the first append has to fsync the topic id before: see `sync_identity`."""
         self._failure: KafkaError | None = None
         self._given_up = False

@@ -141,6 +141,19 @@ def test_first_record_of_a_log_is_written_once_its_topic_id_is_on_the_disk(tmp_p
     log.close(clean=False)
 
 
+def test_first_record_of_a_reopened_empty_log_waits_for_its_topic_id_too(tmp_path: Path) -> None:
+    """The process before was killed between the making of the log and its flush: no one else syncs the id."""
+    Log.open(tmp_path / "t-0", CONFIG, now_ms=START_MS, topic_id=TOPIC_ID).close(clean=False)
+    log = Log.open(tmp_path / "t-0", CONFIG, now_ms=START_MS, topic_id=TOPIC_ID)
+    with calls_of("fsync", lambda *_: None) as synced:
+        fill(log, 2)
+    assert [Path(path).name for path in synced] == ["partition.metadata", "t-0", tmp_path.name]
+    log.close(clean=False)
+    log = Log.open(tmp_path / "t-0", CONFIG, now_ms=START_MS, topic_id=TOPIC_ID)
+    assert not log.identity_unsynced
+    log.close(clean=False)
+
+
 @pytest.mark.parametrize("appends", [append_as_leader, append_as_follower])
 def test_record_is_refused_while_its_topic_id_cannot_be_brought_to_the_disk(
     tmp_path: Path, appends: Callable[[Log], object]
