@@ -282,10 +282,13 @@ class Roles:
             # The controller's answer to a proposal has already told more than this image.
             return
         if replica.damage is not None:
-            if self._host.broker_id in (registration.leader, *registration.isr):
-                # The controller has not heard of it yet.
+            if self._host.broker_id in (registration.leader, *registration.isr, *registration.elr):
+                # The report is not committed yet: an election may still count on the whole log.
+                self._reports.damaged(replica.key)
                 return
-            replica.repair()
+            if registration.leader is not None and self._host.broker_id not in registration.last_known_elr:
+                replica.repair()
+            # Else it keeps its log: another one has no more for now, or this may be the longest yet.
             if replica.offline:
                 return
         if registration.leader == self._host.broker_id:

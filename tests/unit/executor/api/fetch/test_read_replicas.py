@@ -1,5 +1,6 @@
 """Consumers that read from a replica near to them (KIP-392)."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -7,7 +8,7 @@ from uuid import UUID
 from sparklog.executor.partitions.machine.leader import FollowerProgress, PartitionLeader
 from sparklog.executor.partitions.machine.preferred_read_replica import preferred_read_replica
 from sparklog.node.calling.channel import Channel
-from sparklog.node.metadata.schemas import LOST_DIRECTORY
+from sparklog.node.metadata.schemas import LOST_DIRECTORY, PartitionChangeRecord
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import TopicIdPartition
 from tests.unit.executor.api.fetch.test_fetch import fill, offsets_of
@@ -156,6 +157,32 @@ async def test_damaged_follower_that_is_the_last_in_sync_keeps_what_it_has(broke
     row = await read(follower, in_rack("rack-1", topic_id, 0, partition_max_bytes=250))
     assert row.error_code == ErrorCode.not_leader_or_follower
     assert (replica.damage, brokers.brokers[1].told_directories) == (None, [])
+
+
+@with_brokers(count=2)
+async def test_damaged_follower_is_not_truncated_while_the_metadata_counts_on_its_log(
+    brokers: Brokers,
+) -> None:
+    """The ISR may shrink by lag before the report is committed; an election from the ELR expects all records."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    leader, follower = await brokers.connect(0), await brokers.connect(1)
+    await fill(leader, topic_id, 3, acks=-1)
+    replica = brokers.replica(1, topic_id)
+    await until(lambda: replica.high_watermark == 3, "the follower knows")
+    break_header(replica.log.directory, at_offset=1)
+    await read(follower, in_rack("rack-1", topic_id, 0, partition_max_bytes=250))
+    assert replica.damage is not None
+    change = partial(PartitionChangeRecord, partition_id=0, topic_id=topic_id)
+    await brokers.commit(change(isr=(0,), eligible_leader_replicas=(1,)))
+    assert replica.log.log_end_offset == 3, "eligible to lead"
+    await brokers.commit(change(leader=-1, isr=(), eligible_leader_replicas=(), last_known_elr=(0, 1)))
+    assert replica.log.log_end_offset == 3, "perhaps the longest log"
+    await brokers.commit(change(last_known_elr=(0,)))
+    assert replica.log.log_end_offset == 3, "without a leader there is no other copy"
+    await brokers.elect(topic_id, 0, leader=0, isr=[0])
+    await brokers.commit(change(last_known_elr=()))
+    await until(lambda: replica.damage is None and replica.high_watermark == 3, "fetched again")
+    assert offsets_of(await read(follower, in_rack("rack-1", topic_id, 1))) == [1, 2]
 
 
 def break_header(log_directory: Path, *, at_offset: int) -> None:
