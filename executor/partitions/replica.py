@@ -610,8 +610,7 @@ class Replica:
                 self._give_up(damage)
             return
         if leader.isr == {self._host.broker_id}:
-            logger.error("%s: no other replica has these records, they are refused: %s", self, damage.reason)
-            self.unreadable.add(damage)
+            self._refuse(damage)
             return
         logger.error("%s: leading no more, others in sync have these records: %s", self, damage.reason)
         self._give_up(damage)
@@ -621,10 +620,20 @@ class Replica:
         self.stop()
         self._host.log_damaged(self)
 
+    def _refuse(self, damage: Damage) -> None:
+        logger.error("%s: no other replica has these records, they are refused: %s", self, damage.reason)
+        self.unreadable.add(damage)
+
+    def keep_damage(self) -> None:
+        """Keep the log, and refuse the damaged records: no other replica can be elected cleanly."""
+        if self.damage is not None:
+            self._refuse(self.damage)
+            self.damage = None
+
     def repair(self) -> None:
         """Truncate the log to the beginning of its damage; the leader has the missing records.
 
-        Only once this replica is in no ISR.
+        Only under another leader, and while no election counts on the log.
         """
         damage = self.damage
         if damage is None:

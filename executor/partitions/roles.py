@@ -282,11 +282,14 @@ class Roles:
             # The controller's answer to a proposal has already told more than this image.
             return
         if replica.damage is not None:
-            if self._host.broker_id in (registration.leader, *registration.isr, *registration.elr):
+            if registration.eligible == (self._host.broker_id,):
+                replica.keep_damage()
+                self._reports.kept_damage(replica.key)
+            elif self._host.broker_id in (registration.leader, *registration.isr, *registration.elr):
                 # The report is not committed yet: an election may still count on the whole log.
-                self._reports.damaged(replica.key)
+                self._reports.found_damage(replica.key)
                 return
-            if registration.leader is not None and self._host.broker_id not in registration.last_known_elr:
+            elif registration.leader is not None and self._host.broker_id not in registration.last_known_elr:
                 replica.repair()
             # Else it keeps its log: another one has no more for now, or this may be the longest yet.
             if replica.offline:

@@ -45,7 +45,7 @@ class StorageFailures:
 
     def log_damaged(self, replica: Replica) -> None:
         """Report that a replica with a damaged log must leave the ISR, and another one must lead."""
-        self._reports.damaged(replica.key)
+        self._reports.found_damage(replica.key)
         self._report(replica)
 
     def is_in_sync_with_others(self, replica: Replica) -> bool:

@@ -5,7 +5,8 @@ LOST, in none. A replica that lacks something it had acknowledged, or cannot be 
 controller then takes it out of the ISR and of the eligible leader replicas, so that it counts again only when
 it has caught up; and once the metadata says that it is out, it is said to lie where it lies. One that is out
 already, because its machine stopped too, is not said to be lost: what is left of it may be the longest log
-there is.
+there is. A replica in which damage was found while it served is reported as DAMAGED: as LOST, but the
+controller refuses that for the last replica that may be elected cleanly.
 
 Order for the caller: `opened` or `lost` when that is known; `image_changed` for each partition of this broker
 that an image changes; send what `assign` is called with. Nothing damaged is at stake once `undeclared` is
@@ -16,7 +17,7 @@ from collections.abc import Callable, Collection
 from uuid import UUID
 
 from sparklog.node.metadata.registrations import PartitionRegistration
-from sparklog.node.metadata.schemas import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
+from sparklog.node.metadata.schemas import DAMAGED_DIRECTORY, LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from sparklog.protocol.types import BrokerId, TopicIdPartition
 
 
@@ -63,7 +64,8 @@ class DirectoryReports:
         """By topic id and partition; None for one that cannot be opened."""
         self._moves_to: dict[TopicIdPartition, UUID] = {}
         """Where replicas will lie that are about to lie in another directory."""
-        self._damaged: set[TopicIdPartition] = set()
+        self._damaged: dict[TopicIdPartition, UUID] = {}
+        """The reserved directory as which to report them."""
         self._undeclared: set[TopicIdPartition] = set()
         self.own_directories: tuple[UUID, ...] = ()
         """The directories of this broker that are online."""
@@ -93,9 +95,20 @@ class DirectoryReports:
         self._moves_to.pop(key, None)
 
     def damaged(self, key: TopicIdPartition) -> None:
-        """Report that the replica lacks records that it had, or has damaged ones."""
-        self._damaged.add(key)
+        """Report that the replica lacks records that it had."""
+        self._damaged[key] = LOST_DIRECTORY
         self._undeclared.add(key)
+
+    def found_damage(self, key: TopicIdPartition) -> None:
+        """Report that the replica has damaged records, which it keeps if it is the last one."""
+        self._damaged.setdefault(key, DAMAGED_DIRECTORY)
+        self._undeclared.add(key)
+
+    def kept_damage(self, key: TopicIdPartition) -> None:
+        """Withdraw `found_damage`: the replica is the last one, and counts with the records it has."""
+        if self._damaged.get(key) == DAMAGED_DIRECTORY:
+            del self._damaged[key]
+            self._undeclared.discard(key)
 
     def lost(self, key: TopicIdPartition) -> None:
         """Report that the replica cannot be opened, or its files can no longer be used."""
@@ -109,7 +122,7 @@ class DirectoryReports:
         if not of_topic:
             self._lies_in.pop(key.topic_id, None)
         self._moves_to.pop(key, None)
-        self._damaged.discard(key)
+        self._damaged.pop(key, None)
         self._undeclared.discard(key)
 
     def forget_topic(self, topic_id: UUID) -> None:
@@ -124,13 +137,13 @@ class DirectoryReports:
         broker_id, lies_in = self._broker_id, of_topic[key.partition]
         if registration.replicas == (broker_id,) and lies_in is not None:
             # No other replica has more: what is missing is lost, and to wait for it brings nothing.
-            self._damaged.discard(key)
+            self._damaged.pop(key, None)
             self._undeclared.discard(key)
         if registration.directory_of(broker_id) == LOST_DIRECTORY:
             self._undeclared.discard(key)
         if not _is_in_sync(registration, broker_id):
             # Among those whose logs may have lost something it counts for what it has.
-            self._damaged.discard(key)
+            self._damaged.pop(key, None)
         if not _counts(registration, broker_id) or (lies_in is not None and key not in self._damaged):
             self._undeclared.discard(key)
         directory_id = directory_to_report(
@@ -140,5 +153,7 @@ class DirectoryReports:
             self.own_directories,
             damaged=key in self._damaged,
         )
+        if directory_id == LOST_DIRECTORY and lies_in is not None:
+            directory_id = self._damaged[key]
         if directory_id is not None:
             self._assign(key, directory_id)

@@ -267,6 +267,11 @@ class PartitionRegistration:
         """The first replica, which leads if it can."""
         return self.replicas[0]
 
+    @property
+    def eligible(self) -> tuple[BrokerId, ...]:
+        """The replicas from which a leader is elected cleanly."""
+        return self.isr or self.elr
+
     def directory_of(self, broker_id: BrokerId) -> UUID | None:
         """Return the directory of the broker's replica; `None` if unknown.
 

@@ -30,6 +30,8 @@ UNASSIGNED_DIRECTORY: Final = UUID(int=1)
 """The broker has not reported the replica's directory yet (KIP-858)."""
 LOST_DIRECTORY: Final = UUID(int=2)
 """The replica's directory went offline (KIP-858)."""
+DAMAGED_DIRECTORY: Final = UUID(int=99)
+"""Only in reports: as LOST, of a replica with damaged records that keeps them if it is the last one."""
 
 _BOOL: Final = MappingProxyType({"kafka_type": "bool"})
 _INT8: Final = MappingProxyType({"kafka_type": "int8"})

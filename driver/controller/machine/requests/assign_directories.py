@@ -5,6 +5,8 @@ The rules:
 - A replica in a directory that is not online, or in none (LOST), is out of the ISR and out of the eligible
   leader replicas, also as the last known leader. It may have lost acknowledged records, and counts again
   when it has caught up.
+- A replica with damaged records (DAMAGED) is as one in LOST, but the report is refused for the last replica
+  that may be elected cleanly: it refuses what is damaged, and has all the rest.
 - A replica in an online directory may lead from there, if it may lead at all.
 """
 
@@ -25,7 +27,12 @@ from sparklog.driver.controller.machine.cluster_state import ClusterState, elect
 from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.partition_changes import change_partition
 from sparklog.node.metadata.image import PartitionRegistration, TopicImage
-from sparklog.node.metadata.schemas import LOST_DIRECTORY, MetadataRecord, PartitionChangeRecord
+from sparklog.node.metadata.schemas import (
+    DAMAGED_DIRECTORY,
+    LOST_DIRECTORY,
+    MetadataRecord,
+    PartitionChangeRecord,
+)
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId, TopicIdPartition
@@ -56,7 +63,13 @@ def assign_directories(cluster: ClusterState, request: AssignReplicasToDirsReque
                     assert topic is not None
                     key = TopicIdPartition(topic.topic_id, number)
                     before = changed.get(key, topic.partitions[number])
-                    record = _change(cluster, topic, number, before, broker_id, directory_id, online=online)
+                    record = None
+                    if directory_id == DAMAGED_DIRECTORY and before.eligible == (broker_id,):
+                        error_code = ErrorCode.eligible_leaders_not_available
+                    else:
+                        record = _change(
+                            cluster, topic, number, before, broker_id, directory_id, online=online
+                        )
                     if record is not None:
                         records.append(record)
                         changed[key] = before.changed_by(record)
@@ -93,8 +106,9 @@ def _change(
     online: bool,
 ) -> PartitionChangeRecord | None:
     rules = cluster.isr_rules(topic.name)
+    located_in = LOST_DIRECTORY if directory_id == DAMAGED_DIRECTORY else directory_id
     directories = tuple(
-        directory_id if replica == broker_id else directory
+        located_in if replica == broker_id else directory
         for replica, directory in zip(partition.replicas, partition.directories, strict=True)
     )
     placed = replace(partition, directories=directories)

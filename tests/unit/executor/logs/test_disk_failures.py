@@ -21,7 +21,7 @@ from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
-from sparklog.node.metadata.schemas import LOST_DIRECTORY, PartitionChangeRecord
+from sparklog.node.metadata.schemas import DAMAGED_DIRECTORY, LOST_DIRECTORY, PartitionChangeRecord
 from sparklog.node.storage.directory.log_directory import CLEAN_SHUTDOWN_MARKER, LogDirectory
 from sparklog.node.storage.machine.recovery_rules import PreviousStop
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -237,7 +237,7 @@ async def test_leader_whose_records_no_follower_takes_looks_and_gives_up(brokers
     await brokers.start(1)
     await until(lambda: leader.damage is not None, "the leader that looks")
     assert leader.leadership is None
-    assert brokers.brokers[0].told_directories[-1] == (TopicIdPartition(topic_id, 0), LOST_DIRECTORY)
+    assert brokers.brokers[0].told_directories[-1] == (TopicIdPartition(topic_id, 0), DAMAGED_DIRECTORY)
     assert brokers.replica(1, topic_id).log.log_end_offset == 1
     await brokers.elect(topic_id, 0, 1, [1])
     assert leader.log.log_end_offset == 1, "cut before the damage, to be fetched again"

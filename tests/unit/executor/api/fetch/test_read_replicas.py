@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from sparklog.executor.partitions.machine.damage import Damage
 from sparklog.executor.partitions.machine.leader import FollowerProgress, PartitionLeader
 from sparklog.executor.partitions.machine.preferred_read_replica import preferred_read_replica
 from sparklog.node.calling.channel import Channel
-from sparklog.node.metadata.schemas import LOST_DIRECTORY, PartitionChangeRecord
+from sparklog.node.metadata.schemas import DAMAGED_DIRECTORY, PartitionChangeRecord
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import TopicIdPartition
 from tests.unit.executor.api.fetch.test_fetch import fill, offsets_of
@@ -136,7 +137,7 @@ async def test_consumer_leaves_a_follower_with_damaged_records_and_the_follower_
     break_header(replica.log.directory, at_offset=1)
     row = await read(follower, in_rack("rack-1", topic_id, 0, partition_max_bytes=250))
     assert row.error_code == ErrorCode.not_leader_or_follower
-    assert brokers.brokers[1].told_directories == [(TopicIdPartition(topic_id, 0), LOST_DIRECTORY)]
+    assert brokers.brokers[1].told_directories == [(TopicIdPartition(topic_id, 0), DAMAGED_DIRECTORY)]
     # As the controller does then.
     await brokers.elect(topic_id, 0, leader=0, isr=[0])
     await until(lambda: replica.high_watermark == 3, "the follower has fetched the records again")
@@ -163,7 +164,7 @@ async def test_damaged_follower_that_is_the_last_in_sync_keeps_what_it_has(broke
 async def test_damaged_follower_is_not_truncated_while_the_metadata_counts_on_its_log(
     brokers: Brokers,
 ) -> None:
-    """The ISR may shrink by lag before the report is committed; an election from the ELR expects all records."""
+    """The ISR may shrink by lag before the report is committed; a leader from the ELR has all records."""
     topic_id = await brokers.create_topic("t", [(0, 1)])
     leader, follower = await brokers.connect(0), await brokers.connect(1)
     await fill(leader, topic_id, 3, acks=-1)
@@ -183,6 +184,27 @@ async def test_damaged_follower_is_not_truncated_while_the_metadata_counts_on_it
     await brokers.commit(change(last_known_elr=()))
     await until(lambda: replica.damage is None and replica.high_watermark == 3, "fetched again")
     assert offsets_of(await read(follower, in_rack("rack-1", topic_id, 1))) == [1, 2]
+
+
+@with_brokers(count=2)
+async def test_damaged_follower_that_becomes_the_last_in_sync_leads_with_the_rest(brokers: Brokers) -> None:
+    """The leader may die before the report is committed: no other replica can be elected without loss."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    leader, follower = await brokers.connect(0), await brokers.connect(1)
+    await fill(leader, topic_id, 3, acks=-1)
+    replica = brokers.replica(1, topic_id)
+    await until(lambda: replica.high_watermark == 3, "the follower knows")
+    replica.found_damage(Damage(1, 2, "a bit has flipped"))
+    reports = brokers.brokers[1].replicas.reports
+    assert reports.undeclared == 1
+    await brokers.stop(0)
+    await brokers.elect(topic_id, 0, leader=-1, isr=[1])
+    assert (replica.damage, reports.undeclared, replica.log.log_end_offset) == (None, 0, 3)
+    await brokers.elect(topic_id, 0, leader=1, isr=[1])
+    assert offsets_of(await read(follower, in_rack("rack-1", topic_id, 0))) == [0]
+    assert offsets_of(await read(follower, in_rack("rack-1", topic_id, 2))) == [2]
+    row = await read(follower, in_rack("rack-1", topic_id, 1))
+    assert row.error_code == ErrorCode.corrupt_message
 
 
 def break_header(log_directory: Path, *, at_offset: int) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 from uuid import UUID
 
+import pytest
 from kio.schema.assign_replicas_to_dirs.v0.request import (
     AssignReplicasToDirsRequest,
     DirectoryData,
@@ -12,7 +13,7 @@ from kio.schema.assign_replicas_to_dirs.v0.request import (
 
 from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
-from sparklog.node.metadata.schemas import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
+from sparklog.node.metadata.schemas import DAMAGED_DIRECTORY, LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import TopicIdPartition
 from tests.unit.driver.controller.conversation import Conversation, creatable, directory_of, registration
@@ -109,6 +110,40 @@ def test_damaged_replica_that_was_the_last_leader_does_not_lead_what_healthy_one
     conversation.say(registration(2, incarnation=2, previous_broker_epoch=conversation.epoch(2)))
     conversation.heartbeat(2)
     assert conversation.partition().leader == 2
+
+
+@pytest.mark.parametrize("min_isr", [1, 2])
+def test_report_of_damage_of_the_last_eligible_replica_is_refused(min_isr: int) -> None:
+    """Its leader died before the report was committed: without it the partition would stay offline."""
+    conversation = Conversation(min_insync_replicas=str(min_isr)).start(0, 1)
+    conversation.create(creatable("t", assignments={0: (0, 1)}))
+    conversation.take(conversation.controller.broker_gone(0, conversation.epoch(0)))
+    key = TopicIdPartition(conversation.topic_id(), 0)
+    before = conversation.partition()
+    decision = assign(conversation, 1, DAMAGED_DIRECTORY)
+    assert (decision.records, error_of(decision)) == ([], ErrorCode.eligible_leaders_not_available)
+    assert (before.leader, before.isr, conversation.partition()) == (1, (1,), before)
+    reports = reports_of(conversation, 1)
+    reports.opened(key, directory_of(1), damaged=False)
+    reports.found_damage(key)
+    reports.kept_damage(key)
+    reports.image_changed(key, before)
+    assert (reports.undeclared, conversation.partition()) == (0, before)
+
+
+def test_report_of_damage_of_a_follower_takes_it_out_of_the_isr_until_it_has_caught_up() -> None:
+    """As for a lost log: the records of the leader take the place of the damaged ones."""
+    conversation = three_replicas()
+    key = TopicIdPartition(conversation.topic_id(), 0)
+    reports = reports_of(conversation, 2)
+    reports.opened(key, directory_of(2), damaged=False)
+    reports.found_damage(key)
+    reports.image_changed(key, conversation.partition())
+    partition = conversation.partition()
+    assert (partition.leader, partition.isr, partition.elr) == (0, (0, 1), ())
+    assert partition.directory_of(2) == LOST_DIRECTORY
+    reports.image_changed(key, partition)
+    assert conversation.partition().directory_of(2) == directory_of(2)
 
 
 def test_damaged_replica_without_others_leads_on() -> None:
