@@ -28,7 +28,7 @@ from sparklog.driver.spark import preflight
 from sparklog.driver.spark.broker_jobs import BrokerJobs
 from sparklog.driver.spark.context_guard import ContextGuard
 from sparklog.driver.spark.decommission import DecommissionWatch
-from sparklog.driver.spark.directory_search import find_directories
+from sparklog.driver.spark.directory_search import find_directories, find_directories_beside_brokers
 from sparklog.driver.spark.dynamic_allocation import FirstLoss
 from sparklog.driver.spark.executors import ask_for_executors
 from sparklog.driver.spark.interpreter import wrong_interpreter
@@ -219,9 +219,17 @@ class SparkCluster:
     def add_job(self, name: str, assignments: Sequence[BrokerAssignment]) -> None:
         """Submit another job of a rack's brokers, on the hosts of their directories.
 
-        Under dynamic allocation each of them gets a job, as at the start.
+        Those of brokers that have run in this application are known. Under dynamic allocation each broker
+        gets a job, as at the start.
         """
-        self._find_homes(assignments)
+        unknown = [
+            each for each in assignments if not each.temporary and each.node_id not in self._former_attempts
+        ]
+        if unknown:
+            job_group = f"{self._job_group}-directories"
+            self._placement.set_homes(
+                find_directories_beside_brokers(self._slots, self._jobs, job_group, unknown)
+            )
         if self._slots.allocated and len(assignments) > 1:
             for each in assignments:
                 self._add_job(f"{each.rack}-broker-{each.node_id}", [each])

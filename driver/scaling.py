@@ -56,11 +56,7 @@ class ScalableJobs(Protocol):
     def refusal(self) -> str | None: ...
 
     def add_job(self, name: str, assignments: Sequence[BrokerAssignment]) -> None:
-        """Submit a job of a rack's brokers, on the hosts of their directories.
-
-        Raises:
-            StartError: a host could not be searched for them.
-        """
+        """Submit a job of a rack's brokers, on the hosts of their directories as far as they are found."""
 
     def remove_job(self, rack: Rack) -> None:
         """Forget a job that has ended for good."""

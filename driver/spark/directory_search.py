@@ -4,8 +4,13 @@ The driver leaves nothing behind, so only the brokers' disks show where brokers 
 that has an executor; if all executors are on one host, no search is needed. A broker whose directories are
 not found would begin empty, and if all are not, so would the cluster: a start fails if a host could not be
 searched.
+
+In a running cluster brokers have the slots of their hosts, where no other broker can start. So the hosts with
+a free slot are searched for the directories of further brokers, and a search that fails keeps none from
+starting: a broker that begins empty is a new replica.
 """
 
+import logging
 import pickle
 import threading
 import time
@@ -30,7 +35,11 @@ from sparklog.node.storage.directory.directory_search import (
 )
 from sparklog.protocol.types import BrokerId
 
+logger = logging.getLogger(__name__)
+
 CALL_SITE: Final = "Kafka brokers' directories"
+RUNNING_WAIT_S: Final = 10.0
+"""Time for a search in a running cluster: a slot that was free may have been taken."""
 _LISTED_WITHIN_S: Final = 5.0
 _LIST_POLL_S: Final = 0.02
 
@@ -50,15 +59,38 @@ def find_directories(
     return homes_of(_searched(_Search(slots, jobs, job_group, directories)))
 
 
-def _searched(search: "_Search") -> Mapping[str, Found]:
+def find_directories_beside_brokers(
+    slots: BrokerSlots, jobs: BrokerJobs, job_group: str, assignments: Sequence[BrokerAssignment]
+) -> dict[BrokerId, set[str]]:
+    """Return the hosts with a free slot, by Spark's names, that have directories of these further brokers."""
+    directories = {assignment.node_id: assignment.directories for assignment in assignments}
+    search = _Search(slots, jobs, job_group, directories, beside_brokers=True)
+    _run(search, RUNNING_WAIT_S)
+    if search.failure is not None or search.unasked:
+        reason = search.failure or f"no free slot any longer on {', '.join(sorted(search.unasked))}"
+        brokers = ", ".join(map(str, directories))
+        logger.warning(
+            "Directories of broker %s were not looked for on every host with a free slot; a broker whose "
+            "directories are not found begins empty: %s",
+            brokers,
+            str(reason).partition("\n")[0],
+        )
+    return homes_of(dict(search.found))
+
+
+def _run(search: "_Search", timeout_s: float) -> None:
     # A thread of its own, so that the group of its jobs does not apply to the caller's jobs.
     thread = InheritableThread(target=search.run, name="sparklog directories", daemon=True)
     thread.start()
     try:
-        thread.join(SLOT_WAIT_S)
+        thread.join(timeout_s)
     finally:
         if thread.is_alive():  # timed out or interrupted
             search.stop()
+
+
+def _searched(search: "_Search") -> Mapping[str, Found]:
+    _run(search, SLOT_WAIT_S)
     if search.failure is not None:
         first_line = str(search.failure).partition("\n")[0]
         raise StartError(f"the executors could not look for the brokers' directories: {first_line}")
@@ -110,9 +142,14 @@ class _Search:
         jobs: BrokerJobs,
         job_group: str,
         directories: Mapping[BrokerId, Sequence[str]],
+        *,
         hosts_to_search: int = 2,
+        beside_brokers: bool = False,
     ) -> None:
-        """Look for `directories`, if there are as many hosts as `hosts_to_search`."""
+        """Look for `directories`, if there are as many hosts as `hosts_to_search`.
+
+        With `beside_brokers` only the hosts with a free slot are looked at.
+        """
         self.found: dict[str, Found] = {}
         """By searched host."""
         self.unasked: set[str] = set()
@@ -122,6 +159,7 @@ class _Search:
         self._job_group = job_group
         self._directories = directories
         self._hosts_to_search = hosts_to_search
+        self._beside_brokers = beside_brokers
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -142,6 +180,8 @@ class _Search:
                 self.failure = error
 
     def _hosts(self) -> set[str]:
+        if self._beside_brokers:
+            return self._slots.free_hosts()
         java_context = self._slots.spark_context._jsc.sc()
         return set(hosts_with_executors(java_context, self._slots.executor_profile))
 

@@ -143,7 +143,8 @@ class Rack:
                 try:
                     ends = self._run_job()
                 finally:
-                    has_served = time.monotonic() - submitted_s >= STEADY_S
+                    # A broker that scaling ends had joined the cluster, however short its time.
+                    has_served = self._stopping.is_set() or time.monotonic() - submitted_s >= STEADY_S
                     self._placement.give_back(self.name, has_served=has_served)
             except Exception as error:  # of a job, or of a context that goes meanwhile, in many shapes
                 if self._is_over():

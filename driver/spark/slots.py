@@ -74,14 +74,34 @@ class BrokerSlots:
             running = java_context.taskScheduler().runningTasksByExecutors().valuesIterator()
             return self.task_capacity() - sum(int(count) for count in _iterated(running))
         backend = java_context.schedulerBackend()
-        free = 0
-        for executor in _iterated(backend.getExecutorIds().iterator()):
-            brokers = _free_cores(backend, executor) // self.cores_per_broker
-            if self.takes_resource:
-                resource = backend.getExecutorAvailableResources(executor).get(BROKER_RESOURCE)
-                brokers = min(brokers, 0 if resource.isEmpty() else resource.get().availableAddrs().size())
-            free += brokers
-        return free
+        return sum(self._free_on(backend, each) for each in _iterated(backend.getExecutorIds().iterator()))
+
+    def free_hosts(self) -> set[str]:
+        """Return the hosts, by Spark's names, on which a broker could start now; none in local mode.
+
+        Raises:
+            Py4JError: the application is ending.
+        """
+        if self.profile is None:
+            return set()
+        java_context: Any = self.spark_context._jsc.sc()
+        backend = java_context.schedulerBackend()
+        registered = set(_iterated(backend.getExecutorIds().iterator()))
+        return {
+            str(executor.hostPort()).rpartition(":")[0]
+            for executor in _iterated(java_context.statusStore().executorList(True).iterator())
+            if self.executor_profile in (None, executor.resourceProfileId())
+            and executor.id() in registered
+            and self._free_on(backend, executor.id())
+        }
+
+    def _free_on(self, backend: Any, executor: str) -> int:
+        """Return how many brokers could start now on an executor."""
+        brokers = _free_cores(backend, executor) // self.cores_per_broker
+        if self.takes_resource:
+            resource = backend.getExecutorAvailableResources(executor).get(BROKER_RESOURCE)
+            brokers = min(brokers, 0 if resource.isEmpty() else int(resource.get().availableAddrs().size()))
+        return brokers
 
     def starting_executors(self) -> int:
         """Return how many executors have registered, and fetch and unpack files before they run tasks.

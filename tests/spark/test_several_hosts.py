@@ -3,9 +3,10 @@
 The hosts are addresses of loopback, the disks one path that is another directory in each Worker's mounts.
 """
 
+import contextlib
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -31,16 +32,30 @@ start_over_moved_directories(sys.argv[1], Path(sys.argv[2]))
 """
 
 
+SCALED_APPLICATION = """
+import sys
+from pathlib import Path
+from tests.spark.test_several_hosts import scale_over_directories
+scale_over_directories(sys.argv[1], Path(sys.argv[2]))
+"""
+
+
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
     """A standalone cluster of three hosts; skips where mounts of one's own are not allowed."""
+    with cluster_of(tmp_path, HOSTS) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def cluster_of(tmp_path: Path, hosts: Sequence[str]) -> Iterator[str]:
     unshare = shutil.which("unshare") or "false"
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "--bind", str(disk), str(disk)]
     if subprocess.run([unshare, "--mount", *mount], check=False, capture_output=True).returncode != 0:
         pytest.skip("file systems cannot be mounted here")
-    with standalone_cluster(tmp_path, HOSTS, disk) as address:
+    with standalone_cluster(tmp_path, hosts, disk) as address:
         yield address
 
 
@@ -48,7 +63,7 @@ def brokers_by_disk(directory: Path) -> list[list[str]]:
     """Return the names of the brokers' directories that lie on each disk."""
     return [
         sorted(path.name for path in (directory / f"disk-{number}").glob("broker-*"))
-        for number in range(len(HOSTS))
+        for number in range(len(list(directory.glob("disk-*"))))
     ]
 
 
@@ -121,3 +136,34 @@ def lose_two_executors(bootstrap_servers: str, application_id: str) -> None:
     for executor in executors(application_id)[1:]:
         executor.kill()
     wait_for(are_back, "the brokers of the killed executors are in sync again", timeout_s=60)
+
+
+@pytest.mark.timeout(300)
+def test_kept_cluster_on_several_hosts_grows_and_shrinks(tmp_path: Path) -> None:
+    """Directories were looked for in the slots of running brokers: no rack came, and shrinking lost some."""
+    with cluster_of(tmp_path, (*HOSTS, "127.0.0.5")) as master:
+        run_application(SCALED_APPLICATION, tmp_path, master, str(tmp_path))
+
+
+def scale_over_directories(master: str, directory: Path) -> None:
+    """Add a rack, start with two brokers a rack, and go back to one; brokers that stay keep their disks."""
+    properties = spark_properties() | {"spark.executor.cores": "1"}
+    names = {key.replace(".", "_"): value for key, value in properties.items()}
+
+    def disks() -> dict[str, int]:
+        return {name: number for number, brokers in enumerate(brokers_by_disk(directory)) for name in brokers}
+
+    with spark_session(master, **names) as session:
+        with sparklog.start(session, racks=1, log_directories=directory / "disk") as cluster:
+            cluster.scale(racks=2, timeout_s=60)
+            before = disks()
+            assert sorted(before) == ["broker-0", "broker-1"]
+        with sparklog.start(
+            session, racks=2, brokers_per_rack=2, log_directories=directory / "disk"
+        ) as cluster:
+            assert disks().items() >= before.items()
+            cluster.scale(brokers_per_rack=1, timeout_s=90)
+            admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+            wait_for(lambda: sorted(admin.list_topics(timeout=10).brokers) == [0, 1], "two brokers are left")
+            assert disks().items() >= before.items()
+        assert len(disks()) == 4

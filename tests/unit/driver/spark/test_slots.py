@@ -85,3 +85,14 @@ def test_executor_that_unpacks_is_waited_for_as_long_as_a_start_may_take() -> No
 
     slots.spark_context._jsc.sc().schedulerBackend().getExecutorAvailableCpus = next_state  # type: ignore[attr-defined]
     preflight.check_slots(slots, 2, executors_start_within_s=30)
+
+
+def test_further_broker_may_start_on_the_hosts_of_free_executors_alone() -> None:
+    """A search in the slots of running brokers waited for them to end, and the cluster never grew."""
+    slots = Executors(a=(0, 1), b=(2, 0), c=(0, 0)).slots()
+    listed = [
+        MagicMock(**{"id.return_value": name, "hostPort.return_value": f"host-{name}:4000"})
+        for name in ("driver", "a", "b", "c")
+    ]
+    slots.spark_context._jsc.sc().statusStore().executorList.return_value = Scala(*listed)  # type: ignore[attr-defined]
+    assert slots.free_hosts() == {"host-b"}

@@ -1,0 +1,29 @@
+"""The search for brokers' directories, and what becomes of brokers when it fails."""
+
+import logging
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from py4j.protocol import Py4JError
+
+from sparklog.driver.spark.broker_jobs import BrokerJobs
+from sparklog.driver.spark.directory_search import find_directories_beside_brokers
+from sparklog.driver.spark.slots import BrokerSlots
+from sparklog.hosting import BrokerAssignment
+from tests.application_secret import SECRET
+from tests.unit.driver.spark.java_virtual_machine import context_of
+
+
+def test_search_that_fails_in_a_running_cluster_keeps_no_broker_from_starting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A job that was ended, to go on without a broker, was never submitted: a healthy broker stayed down."""
+    context: Any = context_of(None)
+    context._jsc.sc().schedulerBackend.side_effect = Py4JError("the scheduler is gone")
+    slots = BrokerSlots(context, MagicMock(), cores_per_broker=1, takes_resource=False)
+    broker = BrokerAssignment(7, "rack-0", "driver", 1, SECRET, {}, ("/kept",), temporary=False, log_level=20)
+    with caplog.at_level(logging.WARNING):
+        assert find_directories_beside_brokers(slots, BrokerJobs(context), "group", [broker]) == {}
+    assert "Directories of broker 7 were not looked for" in caplog.text
+    assert "the scheduler is gone" in caplog.text
