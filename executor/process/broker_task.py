@@ -42,6 +42,7 @@ from sparklog.node.storage.private_directories import make_own_directory
 logger = logging.getLogger(__name__)
 
 PARENT_POLL_S = 0.5
+CONNECT_TIMEOUT_S = 10.0
 LOCK_POLL_S = 0.05
 LOCK_TIMEOUT_S = 10.0
 """How long the task before this one may hold the directories: Spark lets one of a job that failed live for up
@@ -117,19 +118,18 @@ async def _serve(assignment: BrokerAssignment) -> None:
 
 
 def address_towards(host: str, port: int) -> str:
-    """Return the address from which this host connects to another one; nothing is sent.
+    """Return the address from which this host connects to the listener of another one; nothing is sent.
 
     Only a barrier task has the executor's address as Spark's driver sees it, which is the same one unless
-    addresses are translated on the way.
+    addresses are translated on the way. A host may have addresses without a listener, of IPv6 for instance;
+    only a connection shows which one leads there.
 
     Raises:
-        OSError: The host has no address, or no route leads there.
+        OSError: No address of the host accepts connections.
     """
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.connect(address)
+    with socket.create_connection((host, port), CONNECT_TIMEOUT_S) as probe:
         own_host = str(probe.getsockname()[0])
-    return f"[{own_host}]:0" if family is socket.AF_INET6 else f"{own_host}:0"
+    return f"[{own_host}]:0" if probe.family is socket.AF_INET6 else f"{own_host}:0"
 
 
 def _warn_of_strangers(barrier_socket: str | int | None) -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import os
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import TaskContext
@@ -101,8 +103,24 @@ def test_task_that_spark_has_started_again_ends_before_it_is_a_broker(
 
 def test_address_of_an_ordinary_task_is_the_one_from_which_it_reaches_the_controller() -> None:
     """A host has many; other hosts reach it where the driver does."""
-    assert address_towards("127.0.0.1", 9092) == "127.0.0.1:0"
-    assert host_name(address_towards("localhost", 9092), "driver.example") == "driver.example"
+    with socket.create_server(("127.0.0.1", 0)) as controller:
+        port = controller.getsockname()[1]
+        assert address_towards("127.0.0.1", port) == "127.0.0.1:0"
+        assert host_name(address_towards("localhost", port), "driver.example") == "driver.example"
+
+
+def test_address_of_an_ordinary_task_is_of_the_family_in_which_the_controller_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A name may have an IPv6 address first; a broker that registered one was reached by no other host."""
+    resolve = socket.getaddrinfo
+
+    def ipv6_first(_: str, port: int, *rest: Any, **named: Any) -> list[Any]:
+        return resolve("::1", port, *rest, **named) + resolve("127.0.0.1", port, *rest, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", ipv6_first)
+    with socket.create_server(("127.0.0.1", 0)) as controller:
+        assert address_towards("driver.example", controller.getsockname()[1]) == "127.0.0.1:0"
 
 
 def test_broker_whose_temporary_directory_is_another_user_s_is_refused(
