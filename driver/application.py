@@ -166,6 +166,7 @@ def _made_with(
     size = ClusterSize(shape.racks, brokers_per_rack)
     counted = brokers_per_rack
     if brokers_per_rack > 1 and temporary_directory is None:
+        held.close()  # the search needs the executors; idle ones stay for a while
         counted = _counted(slots, size, directories, new_cluster_id)
     ids = BrokerIds(counted, broker_config.sparklog_rack_names)
     racks = ids.racks(size)

@@ -37,6 +37,22 @@ def running_tasks(java_context: Any, job_group: str) -> list[RunningTask]:
     return running
 
 
+def has_running_tasks(java_context: Any, job_group: str) -> bool:
+    """Whether a task of the group runs, be it of a job that has ended: Spark kills such tasks later.
+
+    Raises:
+        Py4JError: the application is ending.
+    """
+    tracker = java_context.statusTracker()
+    jobs = (tracker.getJobInfo(job_id) for job_id in tracker.getJobIdsForGroup(job_group))
+    return any(
+        str(task.status()) == "RUNNING"
+        for job in jobs
+        if not job.isEmpty()
+        for _, task in _tasks_of(java_context, job.get())
+    )
+
+
 def hosts_of_last_job(java_context: Any, job_group: str, *, only_successful: bool = False) -> dict[int, str]:
     """Return the host of the last start of each task of the group's latest job, successful or not.
 

@@ -14,8 +14,10 @@ Source: Spark's ExecutorAllocationManager, TaskSetManager, ResourceProfileManage
 """
 
 import contextlib
+import logging
 import math
 import threading
+import time
 from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any, Final
@@ -24,7 +26,7 @@ from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext
 
 from sparklog.driver.spark.broker_jobs import forget_local_properties
-from sparklog.driver.spark.broker_tasks import running_tasks
+from sparklog.driver.spark.broker_tasks import has_running_tasks, running_tasks
 from sparklog.driver.spark.calls import JVM_GONE, answered
 from sparklog.driver.spark.interpreter import wrong_interpreter
 from sparklog.driver.spark.janino import CompilationError, compiled, instance_of
@@ -32,8 +34,12 @@ from sparklog.driver.spark.placement import tasks_on
 from sparklog.driver.spark.slots import BrokerSlots, executor_memory, is_allocated_dynamically
 from sparklog.hosting import DynamicAllocationError, StartError, TooFewTaskSlotsError, hold_executor
 
+logger = logging.getLogger(__name__)
+
 CALL_SITE: Final = "Kafka brokers' executors"
 POLL_S: Final = 0.1
+KILL_TIMEOUT_S: Final = 10.0
+"""Time for Spark to kill the tasks that held executors."""
 _MAX_EXECUTORS: Final = "spark.dynamicAllocation.maxExecutors"
 _RATIO: Final = "spark.dynamicAllocation.executorAllocationRatio"
 _SPECULATION: Final = "spark.speculation"
@@ -156,6 +162,17 @@ class _Hold:
                     self._released.wait()
         finally:
             future.cancel(True)
+            self._wait_for_free_executors()
+
+    def _wait_for_free_executors(self) -> None:
+        """Wait until no task holds an executor: Spark would start other executors for the next tasks."""
+        java_context: Any = self._slots.spark_context._jsc.sc()
+        deadline_s = time.monotonic() + KILL_TIMEOUT_S
+        while has_running_tasks(java_context, self._job_group):
+            if time.monotonic() > deadline_s:
+                logger.warning("Spark did not end tasks of job group %s in time", self._job_group)
+                return
+            time.sleep(POLL_S)
 
 
 class FirstLoss:
