@@ -54,9 +54,10 @@ def has_running_tasks(java_context: Any, job_group: str) -> bool:
 
 
 def hosts_of_last_job(java_context: Any, job_group: str, *, only_successful: bool = False) -> dict[int, str]:
-    """Return the host of the last start of each task of the group's latest job, successful or not.
+    """Return the host of the first start of each task of the group's latest job, successful or not.
 
-    With `only_successful`, the host where it succeeded: of a task and its speculative copy one does.
+    Later starts are Spark's own, of tasks that end at once. With `only_successful`, the host where it
+    succeeded: of a task and its speculative copy one does.
 
     Raises:
         Py4JError: the application is ending.
@@ -68,8 +69,23 @@ def hosts_of_last_job(java_context: Any, job_group: str, *, only_successful: boo
         if only_successful and str(task.status()) != "SUCCESS":
             continue
         started = (task.attempt(), str(task.host()))
-        hosts[task.index()] = max(hosts.get(task.index(), started), started)
+        hosts[task.index()] = min(hosts.get(task.index(), started), started)
     return {number: host for number, (_, host) in hosts.items()}
+
+
+def launch_of_last_job(java_context: Any, job_group: str) -> float | None:
+    """Return when a task of the group's latest job was first launched, in seconds since 1970.
+
+    None if Spark has launched none.
+
+    Raises:
+        Py4JError: the application is ending.
+    """
+    tracker = java_context.statusTracker()
+    job = tracker.getJobInfo(max(tracker.getJobIdsForGroup(job_group), default=-1))
+    tasks = () if job.isEmpty() else _tasks_of(java_context, job.get())
+    launches = [task.launchTime().getTime() / 1_000 for _, task in tasks if task.attempt() == 0]
+    return min(launches, default=None)
 
 
 def executor_logs(java_context: Any, executor_id: str) -> tuple[tuple[str, str], ...]:

@@ -27,7 +27,7 @@ from typing import Any, Final
 from pyspark import InheritableThread
 
 from sparklog.driver.spark.broker_jobs import BrokerJobs, forget_local_properties
-from sparklog.driver.spark.broker_tasks import running_tasks
+from sparklog.driver.spark.broker_tasks import launch_of_last_job, running_tasks
 from sparklog.driver.spark.calls import JVM_GONE, answered, is_stopped
 from sparklog.driver.spark.placement import Placement, tasks_on
 from sparklog.driver.spark.slots import BrokerSlots, waiting_job
@@ -134,7 +134,7 @@ class Rack:
     def _keep_up(self) -> None:
         while not self._is_over():
             self.attempt += 1
-            submitted_s = time.monotonic()
+            served_s = 0.0
             try:
                 forget_local_properties(self._slots.spark_context)
                 if not self._take_slots():
@@ -143,8 +143,9 @@ class Rack:
                 try:
                     ends = self._run_job()
                 finally:
+                    served_s = self._served_s(submitted_s)
                     # A broker that scaling ends had joined the cluster, however short its time.
-                    has_served = self._stopping.is_set() or time.monotonic() - submitted_s >= STEADY_S
+                    has_served = self._stopping.is_set() or served_s >= STEADY_S
                     self._placement.give_back(self.name, has_served=has_served)
             except Exception as error:  # of a job, or of a context that goes meanwhile, in many shapes
                 if self._is_over():
@@ -161,11 +162,18 @@ class Rack:
                     cause = "its task was lost, and started again by Spark"
             logger.warning("%s failed, attempt %d: %s", self.name, self.attempt, cause)
             self.last_failure = cause
-            self.failures = failures_in_a_row(self.failures, time.monotonic() - submitted_s)
+            self.failures = failures_in_a_row(self.failures, served_s)
             if self.failures >= FAILURES_AT_HOME:
                 self._placement.forget_homes(self.name)
             self._on_failed(self, cause)
             self._stopping.wait(BACKOFF.pause_ms(self.failures - 1) / 1000)
+
+    def _served_s(self, submitted_s: float) -> float:
+        if not self._slots.allocated:
+            return time.monotonic() - submitted_s
+        # The job may have waited long for Spark to start an executor.
+        launched_s = launch_of_last_job(self._slots.spark_context._jsc.sc(), self.job_group)
+        return 0.0 if launched_s is None else time.time() - launched_s
 
     def _is_over(self) -> bool:
         return self._stopping.is_set() or is_stopped(self._slots.spark_context)

@@ -3,7 +3,12 @@
 from typing import Any
 from unittest.mock import MagicMock
 
-from sparklog.driver.spark.broker_tasks import has_running_tasks, running_tasks
+from sparklog.driver.spark.broker_tasks import (
+    has_running_tasks,
+    hosts_of_last_job,
+    launch_of_last_job,
+    running_tasks,
+)
 
 
 class Tasks(list[Any]):
@@ -35,3 +40,16 @@ def test_tasks_of_a_cancelled_job_run_until_spark_has_killed_them() -> None:
     dying = application("FAILED", {"status": "SUCCESS"}, {"status": "RUNNING"})
     assert has_running_tasks(dying, "group") and not running_tasks(dying, "group")
     assert not has_running_tasks(application("FAILED", {"status": "KILLED"}), "group")
+
+
+def test_broker_ran_where_and_since_its_first_start() -> None:
+    """Spark starts a lost task again, elsewhere, and that ends at once: the broker's disk is not there."""
+
+    def start(attempt: int, host: str, launched_ms: int) -> dict[str, object]:
+        launched = MagicMock(**{"getTime.return_value": launched_ms})
+        return {"index": 0, "attempt": attempt, "host": host, "launchTime": launched}
+
+    lost = application("FAILED", start(1, "elsewhere", 60_000), start(0, "home", 50_000))
+    assert hosts_of_last_job(lost, "group") == {0: "home"}
+    assert launch_of_last_job(lost, "group") == 50.0
+    assert launch_of_last_job(application("FAILED"), "group") is None
