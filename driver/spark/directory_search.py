@@ -52,11 +52,24 @@ def find_directories(
 ) -> dict[BrokerId, set[str]]:
     """Return the hosts with brokers' directories, by Spark's names; without brokers that were not found.
 
+    Dynamic allocation starts executors on any hosts, so a warning says if none of them has directories.
+
     Raises:
         StartError: a host could not be searched within `SLOT_WAIT_S`, as long as a start waits for slots.
     """
     directories = {assignment.node_id: assignment.directories for assignment in assignments}
-    return homes_of(_searched(_Search(slots, jobs, job_group, directories)))
+    search = _Search(slots, jobs, job_group, directories, hosts_to_search=1 if slots.allocated else 2)
+    homes = homes_of(_searched(search))
+    if slots.allocated and not homes:
+        logger.warning(
+            "No broker's directories of log.dirs (%s) exist on the hosts on which dynamic allocation has "
+            "started executors (%s): all brokers begin empty, as a NEW cluster. If an earlier application's "
+            "directories are on other hosts, stop this cluster before it is used, and start it where Spark "
+            "starts executors on those hosts (docs/deploy.md)",
+            ", ".join(path for paths in directories.values() for path in paths),
+            ", ".join(sorted(search.found)) or "none is left",
+        )
+    return homes
 
 
 def find_directories_beside_brokers(
