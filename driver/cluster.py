@@ -26,6 +26,7 @@ from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.driver.scaling import Membership, Scaling
 from sparklog.driver.spark import preflight
 from sparklog.driver.spark.broker_jobs import BrokerJobs
+from sparklog.driver.spark.calls import is_stopped
 from sparklog.driver.spark.context_guard import ContextGuard
 from sparklog.driver.spark.decommission import DecommissionWatch
 from sparklog.driver.spark.directory_search import find_directories, find_directories_beside_brokers
@@ -250,6 +251,21 @@ class SparkCluster:
         if self._first_loss is not None:
             self._first_loss.watch(rack.job_group)
         rack.start()
+
+    @contextlib.contextmanager
+    def replacing_a_job(self) -> Iterator[None]:
+        """Keep the cluster while a job ends that may be its only one, and another is started instead."""
+        with self._lock:
+            self._racks_running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._racks_running -= 1
+                has_none = self._racks_running == 0
+            # Without a job because it could not be started yet, the cluster goes on.
+            if has_none and is_stopped(self._context):
+                self._left_behind()
 
     def remove_job(self, rack: Rack) -> None:
         """Forget a job that has ended for good."""
@@ -484,14 +500,20 @@ class SparkCluster:
     def _rack_ended(self) -> None:
         with self._lock:
             self._racks_running -= 1
-            left_behind = self._racks_running == 0 and not self._stopped
-        if left_behind:
-            logger.warning(
-                "%s before the cluster was stopped; stopping the controller",
-                "The Spark application ended" if self._refusal is None else "The last rack was refused",
-            )
-            # Not on this thread: stop() joins it.
-            threading.Thread(target=self.stop, name="sparklog stop").start()
+            has_none = self._racks_running == 0
+        if has_none:
+            self._left_behind()
+
+    def _left_behind(self) -> None:
+        """Stop a cluster whose brokers have ended first."""
+        if self._stopped:
+            return
+        logger.warning(
+            "%s before the cluster was stopped; stopping the controller",
+            "The Spark application ended" if self._refusal is None else "The last rack was refused",
+        )
+        # Not on this thread: stop() joins it.
+        threading.Thread(target=self.stop, name="sparklog stop").start()
 
 
 def job_names(jobs: Sequence[Sequence[BrokerAssignment]]) -> list[str]:

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -57,6 +58,9 @@ class ScalableJobs(Protocol):
 
     def add_job(self, name: str, assignments: Sequence[BrokerAssignment]) -> None:
         """Submit a job of a rack's brokers, on the hosts of their directories as far as they are found."""
+
+    def replacing_a_job(self) -> AbstractContextManager[None]:
+        """Keep the cluster while a job ends that may be its only one, and another is started instead."""
 
     def remove_job(self, rack: Rack) -> None:
         """Forget a job that has ended for good."""
@@ -192,8 +196,9 @@ class Scaling:
             case ReplaceJob(name, brokers):
                 job = self._job(name)
                 staying = [each for each in job.assignments if each.node_id in brokers]
-                self._end_job(job)
-                self._start_job(name, staying)
+                with self._jobs.replacing_a_job():
+                    self._end_job(job)
+                    self._start_job(name, staying)
         self._controller.expect_brokers(
             [(each.node_id, each.rack) for rack in self._jobs.racks for each in rack.assignments]
         )

@@ -85,3 +85,14 @@ def test_racks_get_more_brokers_and_keep_the_ids_of_those_they_have(
         cluster.scale(brokers_per_rack=1)
         see(cluster, 0, 1, 2)
         assert replicas(cluster, "events") == [0, 1, 2]
+
+
+@pytest.mark.timeout(240)
+def test_only_job_of_a_cluster_is_replaced_by_a_smaller_one_and_the_cluster_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """For a moment no broker runs: that is not the end of the application."""
+    with sparklog.start(spark, racks=1, brokers_per_rack=2, log_directories=tmp_path) as cluster:
+        see(cluster, 0, 1)
+        cluster.scale(brokers_per_rack=1, timeout_s=60)
+        see(cluster, 0)
