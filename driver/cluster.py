@@ -138,6 +138,7 @@ class SparkCluster:
         """The number of failed jobs; while voters are missing, the largest number in a row of one rack."""
         self._last_failure: str | None = None
         self._refusal: str | None = None
+        self._refusals = 0
         jobs = BrokerJobs(slots.spark_context)
         self._slots = slots
         self._jobs = jobs
@@ -211,6 +212,11 @@ class SparkCluster:
     def refusal(self) -> str | None:
         """The last reason for which a broker ended, and which a retry would not change."""
         return self._refusal
+
+    @property
+    def refusals(self) -> int:
+        """The number of brokers that have ended for such a reason."""
+        return self._refusals
 
     @property
     def racks(self) -> Sequence[Rack]:
@@ -496,6 +502,8 @@ class SparkCluster:
     def _broker_refused(self, refusal: str) -> None:
         logger.error("Refused: %s", refusal)
         self._refusal = refusal
+        with self._lock:
+            self._refusals += 1
 
     def _rack_ended(self) -> None:
         with self._lock:

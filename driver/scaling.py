@@ -54,7 +54,12 @@ class ScalableJobs(Protocol):
     def racks(self) -> Sequence[Rack]: ...
 
     @property
-    def refusal(self) -> str | None: ...
+    def refusal(self) -> str | None:
+        """The last reason for which a broker ended, and which a retry would not change."""
+
+    @property
+    def refusals(self) -> int:
+        """The number of brokers that have ended for such a reason."""
 
     def add_job(self, name: str, assignments: Sequence[BrokerAssignment]) -> None:
         """Submit a job of a rack's brokers, on the hosts of their directories as far as they are found."""
@@ -76,6 +81,8 @@ class Scaling:
         self._started = membership.started
         self._assign = membership.assign
         self._stopping = threading.Event()
+        self._retries = threading.Event()
+        """Set to start jobs again that have ended, after a refusal for instance."""
         self._thread = InheritableThread(target=self._run, name="sparklog scaling", daemon=True)
 
     @property
@@ -104,7 +111,8 @@ class Scaling:
         Raises:
             ScaleError: it is refused, given up by another change, or not reached in time.
         """
-        refusal = self._jobs.refusal
+        refusals = self._jobs.refusals
+        self._retries.set()
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         answer_by_s = time.monotonic() + RESIZE_TIMEOUT_S
         while not self._controller.resize(size):
@@ -122,7 +130,7 @@ class Scaling:
                 if is_known and self._is_reached(state):
                     logger.info("The cluster has its size of %s", size)
                     return
-            if self._jobs.refusal != refusal:
+            if self._jobs.refusals > refusals:
                 raise ScaleError(f"the size of {size} can't be reached: {self._jobs.refusal}")
             if self._stopping.wait(POLL_S):
                 raise ScaleError(f"the cluster was stopped before it had its size of {size}")
@@ -163,17 +171,26 @@ class Scaling:
                     parts.append(f"broker {assignment.node_id} of {rack.name} is missing: {rack.state}")
         return "; ".join(parts) or "brokers hear of each other"
 
+    def _forget_ended_jobs(self) -> None:
+        for rack in self._jobs.racks:
+            if rack.join(0):
+                self._jobs.remove_job(rack)
+
     def _run(self) -> None:
         while not self._stopping.wait(POLL_S):
             state = self._controller.state
             if state is None or state.cluster_id is None:
                 continue
             try:
+                if self._retries.is_set():
+                    self._retries.clear()
+                    self._forget_ended_jobs()
                 for step in next_steps(
                     self._brokers_of_jobs(),
                     self._ids.racks(self._wanted(state)),
                     surplus=[each for each, _ in state.surplus],
                     drained=state.drained,
+                    registered=state.registered,
                     unfenced=state.unfenced,
                 ):
                     if not self._stopping.is_set():

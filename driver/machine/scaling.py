@@ -7,7 +7,8 @@ job has a fixed number of tasks.
 
 The rules:
 
-- A job ends when all its brokers are drained: the controller says which are.
+- A job ends when all its brokers are drained: the controller says which are. Brokers that are neither wanted
+  nor registered have nothing to drain: a growth that got no slots, or was refused, is given up at once.
 - A job with drained brokers and with others is replaced by one of the others, when none of its surplus
   brokers is left to drain. Those that stay start again once, so only one such job is replaced at a time,
   and only while all brokers that stay are unfenced.
@@ -53,6 +54,7 @@ def next_steps(
     *,
     surplus: Collection[BrokerId],
     drained: Collection[BrokerId],
+    registered: Collection[BrokerId],
     unfenced: Collection[BrokerId],
 ) -> list[Step]:
     """Return the steps that are due.
@@ -62,12 +64,18 @@ def next_steps(
         wanted: The brokers of each rack of the cluster's size.
         surplus: The brokers beyond that size.
         drained: The surplus brokers that may end.
+        registered: The brokers that the cluster has, fenced ones included.
         unfenced: The brokers that serve.
 
-    >>> next_steps({"rack-0": [0]}, {"rack-0": [0, 1000]}, surplus=(), drained=(), unfenced=(0,))
+    >>> next_steps({"rack-0": [0]}, {"rack-0": [0, 1000]}, surplus=(), drained=(),
+    ...            registered=(0,), unfenced=(0,))
     [StartJob(name='rack-0-broker-1000', rack='rack-0', brokers=(1000,))]
     """
+    members = {each for brokers in wanted.values() for each in brokers}
     running = {each for brokers in jobs.values() for each in brokers}
+    given_up = running - members - set(registered)
+    leaving = given_up | set(surplus)
+    may_end = given_up | set(drained)
     steps: list[Step] = []
     for rack, brokers in wanted.items():
         missing = tuple(each for each in brokers if each not in running)
@@ -76,13 +84,13 @@ def next_steps(
             steps.append(StartJob(name, rack, missing))
     replaced = False
     for name, brokers in jobs.items():
-        leaving = [each for each in brokers if each in surplus]
-        if not leaving or not all(each in drained for each in leaving):
+        ending = leaving.intersection(brokers)
+        if not ending or not ending <= may_end:
             continue
-        staying = tuple(each for each in brokers if each not in surplus)
+        staying = tuple(each for each in brokers if each not in leaving)
         if not staying:
             steps.append(EndJob(name))
-        elif not replaced and all(each in unfenced for each in running if each not in surplus):
+        elif not replaced and running - leaving <= set(unfenced):
             steps.append(ReplaceJob(name, staying))
             replaced = True
     return steps

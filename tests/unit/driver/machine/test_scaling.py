@@ -3,13 +3,14 @@
 from sparklog.driver.machine.scaling import EndJob, ReplaceJob, StartJob, is_reached, next_steps
 
 THREE = {"rack-0": [0], "rack-1": [1], "rack-2": [2]}
+ALL = (0, 1, 2, 3)
 PAIRS = {"rack-0": [0, 1], "rack-1": [2, 3]}
 
 
 def test_more_racks_and_more_brokers_a_rack_get_jobs_of_their_own() -> None:
     """A barrier job has a fixed number of tasks: those that run are not touched."""
     wanted = {"rack-0": [0, 1000], "rack-1": [1, 1001], "rack-2": [2, 1002], "rack-3": [3, 1003]}
-    steps = next_steps(THREE, wanted, surplus=(), drained=(), unfenced=(0, 1, 2))
+    steps = next_steps(THREE, wanted, surplus=(), drained=(), registered=(0, 1, 2), unfenced=(0, 1, 2))
     assert steps == [
         StartJob("rack-0-broker-1000", "rack-0", (1000,)),
         StartJob("rack-1-broker-1001", "rack-1", (1001,)),
@@ -21,19 +22,21 @@ def test_more_racks_and_more_brokers_a_rack_get_jobs_of_their_own() -> None:
 def test_jobs_end_when_all_their_brokers_are_drained_and_not_before() -> None:
     """The controller says when no replica and no vote is left on a broker."""
     wanted = {"rack-0": [0]}
-    assert next_steps(THREE, wanted, surplus=(1, 2), drained=(), unfenced=(0, 1, 2)) == []
-    assert next_steps(THREE, wanted, surplus=(1, 2), drained=(2,), unfenced=(0, 1, 2)) == [EndJob("rack-2")]
+    assert next_steps(THREE, wanted, surplus=(1, 2), drained=(), registered=ALL, unfenced=(0, 1, 2)) == []
+    assert next_steps(THREE, wanted, surplus=(1, 2), drained=(2,), registered=ALL, unfenced=(0, 1, 2)) == [
+        EndJob("rack-2")
+    ]
 
 
 def test_job_with_brokers_that_stay_is_replaced_once_all_others_serve() -> None:
     """They start again: two racks at a time would take a partition's majority."""
     wanted = {"rack-0": [0], "rack-1": [2]}
-    assert next_steps(PAIRS, wanted, surplus=(1, 3), drained=(1, 3), unfenced=(0, 1, 2, 3)) == [
-        ReplaceJob("rack-0", (0,))
-    ]
+    assert next_steps(
+        PAIRS, wanted, surplus=(1, 3), drained=(1, 3), registered=ALL, unfenced=(0, 1, 2, 3)
+    ) == [ReplaceJob("rack-0", (0,))]
     half = {"rack-0": [0], "rack-1": [2, 3]}
-    assert next_steps(half, wanted, surplus=(3,), drained=(3,), unfenced=(2, 3)) == []
-    assert next_steps(half, wanted, surplus=(3,), drained=(3,), unfenced=(0, 2, 3)) == [
+    assert next_steps(half, wanted, surplus=(3,), drained=(3,), registered=ALL, unfenced=(2, 3)) == []
+    assert next_steps(half, wanted, surplus=(3,), drained=(3,), registered=ALL, unfenced=(0, 2, 3)) == [
         ReplaceJob("rack-1", (2,))
     ]
 
@@ -45,3 +48,15 @@ def test_size_is_reached_when_exactly_its_brokers_run_and_serve() -> None:
     assert not is_reached(wanted, wanted, surplus=(), unfenced=(0,))
     assert not is_reached(wanted, wanted, surplus=(2,), unfenced=(0, 1))
     assert is_reached(wanted, wanted, surplus=(), unfenced=(0, 1))
+
+
+def test_job_of_a_given_up_growth_ends_at_once() -> None:
+    """Its brokers got no slots, or were refused: without a registration there is nothing to drain."""
+    jobs = THREE | {"rack-3": [3]}
+    given_up = next_steps(jobs, THREE, surplus=(), drained=(), registered=(0, 1, 2), unfenced=(0, 1, 2))
+    assert given_up == [EndJob("rack-3")]
+    pairs = {"rack-0": [0], "rack-1": [2]}
+    assert next_steps(PAIRS, pairs, surplus=(3,), drained=(), registered=(0, 2, 3), unfenced=(0, 2, 3)) == [
+        ReplaceJob("rack-0", (0,))
+    ]
+    assert next_steps(jobs, THREE, surplus=(3,), drained=(), registered=ALL, unfenced=ALL) == []
