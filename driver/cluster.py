@@ -219,6 +219,11 @@ class SparkCluster:
         return self._refusals
 
     @property
+    def has_application(self) -> bool:
+        """Whether Spark can still run jobs."""
+        return not is_stopped(self._context)
+
+    @property
     def racks(self) -> Sequence[Rack]:
         """The jobs of the brokers, as of now."""
         return tuple(self._racks)
@@ -246,6 +251,8 @@ class SparkCluster:
     def _add_job(self, name: str, assignments: Sequence[BrokerAssignment]) -> None:
         group = self._group_of(name)
         self._placement.add(name, assignments[0].rack, [each.node_id for each in assignments], group)
+        if self._first_loss is not None:
+            self._first_loss.watch(group)
         rack = self._rack(name, assignments)
         # Attempts go on, so that no instruction about a broker's former job is repeated to this one.
         rack.attempt = max(self._former_attempts.get(each.node_id, 0) for each in assignments)
@@ -254,8 +261,6 @@ class SparkCluster:
                 return
             self._racks.append(rack)
             self._racks_running += 1
-        if self._first_loss is not None:
-            self._first_loss.watch(rack.job_group)
         rack.start()
 
     @contextlib.contextmanager

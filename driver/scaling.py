@@ -17,12 +17,20 @@ from typing import Final, Protocol
 from pyspark import InheritableThread
 
 from sparklog.driver.machine.broker_ids import BrokerIds
-from sparklog.driver.machine.scaling import EndJob, ReplaceJob, StartJob, Step, is_reached, next_steps
+from sparklog.driver.machine.scaling import (
+    EndJob,
+    ReplaceJob,
+    Retries,
+    StartJob,
+    Step,
+    is_reached,
+    next_steps,
+)
 from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.driver.process.messages import ControllerState
-from sparklog.driver.spark.calls import JVM_GONE, is_connection_lost
 from sparklog.driver.spark.rack import Rack
 from sparklog.hosting import BrokerAssignment, ScaleError, StartError
+from sparklog.node.clocks import monotonic_ms
 from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.protocol.types import BrokerId
 
@@ -61,6 +69,10 @@ class ScalableJobs(Protocol):
     def refusals(self) -> int:
         """The number of brokers that have ended for such a reason."""
 
+    @property
+    def has_application(self) -> bool:
+        """Whether Spark can still run jobs."""
+
     def add_job(self, name: str, assignments: Sequence[BrokerAssignment]) -> None:
         """Submit a job of a rack's brokers, on the hosts of their directories as far as they are found."""
 
@@ -81,7 +93,10 @@ class Scaling:
         self._started = membership.started
         self._assign = membership.assign
         self._stopping = threading.Event()
-        self._retries = threading.Event()
+        self._retries = Retries()
+        self._failures: dict[str, str] = {}
+        """The reason for which the last step of a job failed, by job."""
+        self._asked_again = threading.Event()
         """Set to start jobs again that have ended, after a refusal for instance."""
         self._thread = InheritableThread(target=self._run, name="sparklog scaling", daemon=True)
 
@@ -112,15 +127,17 @@ class Scaling:
             ScaleError: it is refused, given up by another change, or not reached in time.
         """
         refusals = self._jobs.refusals
-        self._retries.set()
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         answer_by_s = time.monotonic() + RESIZE_TIMEOUT_S
         while not self._controller.resize(size):
+            self._check_controller(size)
             if self._stopping.wait(POLL_S) or time.monotonic() > answer_by_s:
                 raise ScaleError(f"the controller has not confirmed the size of {size}")
+        self._asked_again.set()
         said_s = time.monotonic()
         is_known = False
         while True:
+            self._check_controller(size)
             state = self._controller.state
             if state is not None:
                 wanted = self._wanted(state)
@@ -143,6 +160,10 @@ class Scaling:
                     f"the size of {size} was not reached within {timeout_s:g} s, and the change goes on: "
                     f"{self._progress(state)}. Give it up by scaling to the former size"
                 )
+
+    def _check_controller(self, size: ClusterSize) -> None:
+        if (failure := self._controller.failure) is not None:
+            raise ScaleError(f"the controller ended before the cluster had its size of {size}: {failure}")
 
     def _wanted(self, state: ControllerState) -> ClusterSize:
         return ClusterSize(
@@ -169,6 +190,7 @@ class Scaling:
             for assignment in rack.assignments:
                 if assignment.node_id in wanted and assignment.node_id not in state.unfenced:
                     parts.append(f"broker {assignment.node_id} of {rack.name} is missing: {rack.state}")
+        parts += [f"a change of {job} failed: {cause}" for job, cause in tuple(self._failures.items())]
         return "; ".join(parts) or "brokers hear of each other"
 
     def _forget_ended_jobs(self) -> None:
@@ -177,32 +199,49 @@ class Scaling:
                 self._jobs.remove_job(rack)
 
     def _run(self) -> None:
+        followed: ClusterSize | None = None
         while not self._stopping.wait(POLL_S):
             state = self._controller.state
             if state is None or state.cluster_id is None:
                 continue
-            try:
-                if self._retries.is_set():
-                    self._retries.clear()
-                    self._forget_ended_jobs()
-                for step in next_steps(
-                    self._brokers_of_jobs(),
-                    self._ids.racks(self._wanted(state)),
-                    surplus=[each for each, _ in state.surplus],
-                    drained=state.drained,
-                    registered=state.registered,
-                    unfenced=state.unfenced,
-                ):
-                    if not self._stopping.is_set():
-                        self._carry_out(step)
-            except JVM_GONE as error:
-                if is_connection_lost(error):
-                    continue
+            wanted = self._wanted(state)
+            if self._asked_again.is_set() or wanted != followed:
+                followed = wanted
+                self._asked_again.clear()
+                self._retries = Retries()
+                self._failures.clear()
+                self._forget_ended_jobs()
+            step = self._retries.due(self._possible_steps(state), monotonic_ms())
+            if step is not None and not self._tried(step):
+                return
+
+    def _possible_steps(self, state: ControllerState) -> list[Step]:
+        return next_steps(
+            self._brokers_of_jobs(),
+            self._ids.racks(self._wanted(state)),
+            surplus=[each for each, _ in state.surplus],
+            drained=state.drained,
+            registered=state.registered,
+            unfenced=state.unfenced,
+        )
+
+    def _tried(self, step: Step) -> bool:
+        """Carry out a step, or note its failure; return False if no other one can succeed either."""
+        try:
+            self._carry_out(step)
+        except Exception as error:  # in many shapes, of Spark or its JVM; each step is tried again
+            if self._stopping.is_set() or not self._jobs.has_application:
                 if not self._stopping.is_set():
                     logger.info("The cluster is no longer scaled: %s", error)
-                return
-            except StartError as error:
-                logger.warning("The cluster is not larger yet: %s", error)
+                return False
+            self._retries.failed(step, monotonic_ms())
+            self._failures[step.name] = str(error)
+            is_expected = isinstance(error, StartError)
+            logger.warning("A change of %s failed: %s", step.name, error, exc_info=not is_expected)
+        else:
+            self._retries.succeeded(step)
+            self._failures.pop(step.name, None)
+        return True
 
     def _carry_out(self, step: Step) -> None:
         match step:

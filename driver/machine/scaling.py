@@ -1,6 +1,7 @@
 """The next steps of a driver that gives a cluster its size: jobs to start, to end, and to replace.
 
-Pure. The caller carries the steps out one after the other and then looks again. Every broker of the
+Pure. The caller carries out one step (`Retries.due`) and then looks again: a step takes up to a minute, in
+which the size may be given up. Every broker of the
 cluster's size runs in one job of its rack. A rack's first job has the brokers of the application's start,
 or of the scaling that added the rack; brokers that a rack gets later run in further jobs, since a barrier
 job has a fixed number of tasks.
@@ -16,9 +17,12 @@ The rules:
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.protocol.types import BrokerId
+
+BACKOFF: Final = ExponentialBackoff(first_ms=1_000, max_ms=30_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ def next_steps(
     registered: Collection[BrokerId],
     unfenced: Collection[BrokerId],
 ) -> list[Step]:
-    """Return the steps that are due.
+    """Return the possible steps; those that end jobs first, since they free slots.
 
     Args:
         jobs: The brokers of each job, by its name.
@@ -76,24 +80,54 @@ def next_steps(
     given_up = running - members - set(registered)
     leaving = given_up | set(surplus)
     may_end = given_up | set(drained)
-    steps: list[Step] = []
+    starts: list[Step] = []
     for rack, brokers in wanted.items():
         missing = tuple(each for each in brokers if each not in running)
         if missing:
             name = rack if rack not in jobs else f"{rack}-broker-{missing[0]}"
-            steps.append(StartJob(name, rack, missing))
-    replaced = False
+            starts.append(StartJob(name, rack, missing))
+    ends: list[Step] = []
+    replacements: list[Step] = []
     for name, brokers in jobs.items():
         ending = leaving.intersection(brokers)
         if not ending or not ending <= may_end:
             continue
         staying = tuple(each for each in brokers if each not in leaving)
         if not staying:
-            steps.append(EndJob(name))
-        elif not replaced and running - leaving <= set(unfenced):
-            steps.append(ReplaceJob(name, staying))
-            replaced = True
-    return steps
+            ends.append(EndJob(name))
+        elif running - leaving <= set(unfenced):
+            replacements.append(ReplaceJob(name, staying))
+    return ends + starts + replacements[:1]
+
+
+class Retries:
+    """The back-off of each job's steps: one that fails does not keep the others from being carried out."""
+
+    def __init__(self) -> None:
+        self._failures: dict[str, int] = {}
+        """The number of failures in a row, by job."""
+        self._due_ms: dict[str, int] = {}
+
+    def due(self, steps: Sequence[Step], now_ms: int) -> Step | None:
+        """Return the first step that has not failed, or whose back-off is over.
+
+        Failures of jobs without a possible step are forgotten.
+        """
+        for given_up in self._failures.keys() - {each.name for each in steps}:
+            self._forget(given_up)
+        return next((each for each in steps if self._due_ms.get(each.name, now_ms) <= now_ms), None)
+
+    def succeeded(self, step: Step) -> None:
+        self._forget(step.name)
+
+    def _forget(self, job: str) -> None:
+        self._failures.pop(job, None)
+        self._due_ms.pop(job, None)
+
+    def failed(self, step: Step, now_ms: int) -> None:
+        failures = self._failures.get(step.name, 0)
+        self._due_ms[step.name] = now_ms + BACKOFF.pause_ms(failures)
+        self._failures[step.name] = failures + 1
 
 
 def is_reached(

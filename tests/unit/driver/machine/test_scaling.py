@@ -1,6 +1,6 @@
 """The jobs that a driver starts and ends for the size of its cluster."""
 
-from sparklog.driver.machine.scaling import EndJob, ReplaceJob, StartJob, is_reached, next_steps
+from sparklog.driver.machine.scaling import EndJob, ReplaceJob, Retries, StartJob, is_reached, next_steps
 
 THREE = {"rack-0": [0], "rack-1": [1], "rack-2": [2]}
 ALL = (0, 1, 2, 3)
@@ -60,3 +60,27 @@ def test_job_of_a_given_up_growth_ends_at_once() -> None:
         ReplaceJob("rack-0", (0,))
     ]
     assert next_steps(jobs, THREE, surplus=(3,), drained=(), registered=ALL, unfenced=ALL) == []
+
+
+def test_jobs_end_before_others_start() -> None:
+    """The slots of those that leave may be the ones that the others need."""
+    jobs = {"rack-0": [0], "rack-1": [1]}
+    wanted = {"rack-0": [0, 1000]}
+    assert next_steps(jobs, wanted, surplus=(1,), drained=(1,), registered=(0, 1), unfenced=(0, 1)) == [
+        EndJob("rack-1"),
+        StartJob("rack-0-broker-1000", "rack-0", (1000,)),
+    ]
+
+
+def test_step_that_failed_waits_while_those_of_other_jobs_go_on() -> None:
+    """A host that cannot be searched for a new broker must not keep another rack from ending."""
+    retries = Retries()
+    start, end = StartJob("rack-3", "rack-3", (3,)), EndJob("rack-2")
+    assert retries.due([start, end], now_ms=0) == start
+    retries.failed(start, now_ms=0)
+    assert retries.due([start, end], now_ms=999) == end
+    assert retries.due([start, end], now_ms=1_000) == start
+    retries.failed(start, now_ms=1_000)
+    assert retries.due([start], now_ms=2_999) is None
+    retries.succeeded(start)
+    assert retries.due([start], now_ms=2_999) == start
