@@ -135,16 +135,15 @@ class Scaling:
                 raise ScaleError(f"the controller has not confirmed the size of {size}")
         self._asked_again.set()
         said_s = time.monotonic()
-        is_known = False
         while True:
             self._check_controller(size)
             state = self._controller.state
             if state is not None:
                 wanted = self._wanted(state)
-                if is_known and wanted != size:
+                # The state came before the confirmation.
+                if wanted != size:
                     raise ScaleError(f"the size of {size} was given up for that of {wanted}")
-                is_known = wanted == size
-                if is_known and self._is_reached(state):
+                if self._is_reached(state):
                     logger.info("The cluster has its size of %s", size)
                     return
             if self._jobs.refusals > refusals:

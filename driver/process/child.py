@@ -106,6 +106,7 @@ class _Child:
         self._server: ControllerServer | None = None
         self._make_tab: Callable[[], TabMaker] | None = None
         self._metrics_writer: MetricsWriter | None = None
+        self._sending_state = threading.Lock()
         self._started = ClusterSize(0, 0)
         """The size with which the driver has started the cluster, or its controller again."""
         # Each has a thread of its own: a page may wait for brokers, and the metrics are needed every second.
@@ -174,10 +175,11 @@ class _Child:
         """Send the state after every change; end the process when the controller has failed."""
         sent: ControllerState | None = None
         while (failure := server.failure) is None:
-            state = _state_of(server, self._started)
-            if state != sent:
-                sent = state
-                self._outgoing.send(state)
+            with self._sending_state:  # so that no state comes after a newer one
+                state = _state_of(server, self._started)
+                if state != sent:
+                    sent = state
+                    self._outgoing.send(state)
             time.sleep(QUIET_STATE_POLL_S if state.serves else STATE_POLL_S)
         server.stop()
         self._outgoing.send(failed_by(failure))
@@ -206,14 +208,19 @@ class _Child:
                 self._answer(self._tab_worker, number, lambda: PageMade(number, tab().made_page(key)))
             case Resize(number, racks, brokers_per_rack):
                 size = ClusterSize(racks, brokers_per_rack)
-                self._answer(
-                    self._tab_worker, number, lambda: Resized(number, server.resize(size, RESIZE_WITHIN_S))
-                )
+                self._answer(self._tab_worker, number, lambda: self._resized(server, number, size))
             case AskMetrics(number, restarts):
                 written = partial(metrics_writer.write, dict(restarts))
                 self._answer(
                     self._metrics_worker, number, lambda: MetricsMade(number, WrittenMetrics(*written()))
                 )
+
+    def _resized(self, server: ControllerServer, number: int, size: ClusterSize) -> Resized:
+        refusal = server.resize(size, RESIZE_WITHIN_S)
+        # Before the answer, so that the driver can tell a size that is not known yet from one given up.
+        with self._sending_state:
+            self._outgoing.send(_state_of(server, self._started))
+        return Resized(number, refusal)
 
     def _answer(self, worker: ThreadPoolExecutor, number: int, make: Callable[[], FromChild]) -> None:
         def answer() -> None:

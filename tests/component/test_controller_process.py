@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.hosting import StartError
 from sparklog.node.calling.blocking import BlockingChannel
 from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import CLUSTER_METADATA_TOPIC
 from tests.application_secret import SECRET
@@ -102,6 +104,18 @@ def test_process_that_is_killed_is_back_at_its_port_and_leads_with_a_higher_epoc
         assert time.monotonic() - began_s < 10
         assert process.cluster_id == CLUSTER_ID
         assert process.failure is None
+
+
+def test_size_that_is_confirmed_is_that_of_the_state_or_was_given_up(tmp_path: Path) -> None:
+    """A size that another change replaced before the next state message would be waited for for ever."""
+    disks = {number: Disk(tmp_path / f"voter-{number}") for number in range(3)}
+    with controller(tmp_path / "controller") as process, Voters(port_of(process), disks):
+        wait_for(lambda: process.leads, "the leadership")
+        for racks in range(4, 14):
+            wait_for(partial(process.resize, ClusterSize(racks, 1)), "the confirmation")
+            state = process.state
+            assert state is not None
+            assert state.racks == racks
 
 
 def test_broker_that_had_to_leave_is_named_to_the_next_process(tmp_path: Path) -> None:
