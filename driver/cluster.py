@@ -201,10 +201,10 @@ class SparkCluster:
             self._config.check_racks(size.racks)
         # Under dynamic allocation a job that waits is what makes Spark start an executor.
         if missing and not self._slots.allocated:
-            ask_for_executors(self._slots, missing)
+            is_asked = ask_for_executors(self._slots, missing)
             running = sum(len(rack.assignments) for rack in self._racks)
             start_timeout_s = self._config.sparklog_start_timeout_ms / 1_000
-            preflight.check_slots(self._slots, missing, start_timeout_s, running=running)
+            preflight.check_slots(self._slots, missing, start_timeout_s, running=running, is_asked=is_asked)
             preflight.check_addresses(self._context, self._config, missing)
         self._scaling.scale(size, timeout_s)
 

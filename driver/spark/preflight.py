@@ -107,14 +107,19 @@ def check_directories(directories: Sequence[Path], *, temporary: bool = False) -
 
 
 def check_slots(
-    slots: BrokerSlots, broker_count: int, executors_start_within_s: float = 0, *, running: int = 0
+    slots: BrokerSlots,
+    broker_count: int,
+    executors_start_within_s: float = 0,
+    *,
+    running: int = 0,
+    is_asked: bool = False,
 ) -> None:
     """Check that all brokers fit besides the running tasks, waiting for executors and for tasks to end.
 
     `running` brokers of the cluster are among these tasks.
 
     Executors that have registered and unpack what Spark ships to them are waited for longer, up to
-    `executors_start_within_s`.
+    `executors_start_within_s`; with `is_asked` also those that Spark was asked for.
 
     Raises:
         TooFewTaskSlotsError: They don't.
@@ -125,7 +130,8 @@ def check_slots(
     begun_s = time.monotonic()
 
     def starts() -> bool:
-        return time.monotonic() - begun_s < executors_start_within_s and slots.starting_executors() > 0
+        in_time = time.monotonic() - begun_s < executors_start_within_s
+        return in_time and (is_asked or slots.starting_executors() > 0)
 
     if not _wait_until(lambda: slots.free_for_brokers() >= broker_count, starts):
         capacity, free, starting = (

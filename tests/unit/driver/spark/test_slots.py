@@ -1,5 +1,6 @@
 """Which of Spark's executors have a slot for a broker, and which are not there yet."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import MagicMock
@@ -96,3 +97,21 @@ def test_further_broker_may_start_on_the_hosts_of_free_executors_alone() -> None
     ]
     slots.spark_context._jsc.sc().statusStore().executorList.return_value = Scala(*listed)  # type: ignore[attr-defined]
     assert slots.free_hosts() == {"host-b"}
+
+
+def test_executor_that_spark_was_asked_for_is_waited_for_before_it_registers() -> None:
+    """A cluster manager starts a container first, and may pull an image for it."""
+    executors = Executors(a=(2, 0))
+    slots = executors.slots()
+    ids = slots.spark_context._jsc.sc().schedulerBackend().getExecutorIds()  # type: ignore[attr-defined]
+    registered, looks = ids.iterator, itertools.count()
+
+    def next_look() -> Scala:
+        if next(looks) == 5:
+            executors.executors["b"] = (2, 0)
+        found = registered()
+        assert isinstance(found, Scala)
+        return found
+
+    ids.iterator = next_look
+    preflight.check_slots(slots, 2, executors_start_within_s=10, is_asked=True)
