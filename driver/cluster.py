@@ -30,7 +30,7 @@ from sparklog.driver.spark.calls import is_stopped
 from sparklog.driver.spark.context_guard import ContextGuard
 from sparklog.driver.spark.decommission import DecommissionWatch
 from sparklog.driver.spark.directory_search import find_directories, find_directories_beside_brokers
-from sparklog.driver.spark.dynamic_allocation import FirstLoss
+from sparklog.driver.spark.dynamic_allocation import FirstLoss, check_dynamic_allocation
 from sparklog.driver.spark.executors import ask_for_executors
 from sparklog.driver.spark.interpreter import wrong_interpreter
 from sparklog.driver.spark.placement import Placement
@@ -199,6 +199,7 @@ class SparkCluster:
         missing = self._scaling.missing(size)
         if missing:
             self._config.check_racks(size.racks)
+            check_dynamic_allocation(self._context, size.brokers)
         # Under dynamic allocation a job that waits is what makes Spark start an executor.
         if missing and not self._slots.allocated:
             is_asked = ask_for_executors(self._slots, missing)
