@@ -105,7 +105,9 @@ class ActiveController:
         self._initial_scram_users = cluster.initial_scram_users
         self._expected_brokers = cluster.expected_brokers
         self._started_size = (
-            ClusterSize.of({each.node_id: each.rack for each in cluster.expected_brokers})
+            ClusterSize.of(
+                {each.node_id: each.rack for each in cluster.expected_brokers}, config.sparklog_rack_names
+            )
             if cluster.is_new_application
             else None
         )

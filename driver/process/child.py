@@ -149,7 +149,7 @@ class _Child:
         logging.getLogger().setLevel(start.log_level)
         config = BrokerConfig.from_mapping(start.configuration)
         users = [decode_record(record) for record in start.initial_scram_users]
-        self._started = ClusterSize.of(dict(start.expected_brokers))
+        self._started = ClusterSize.of(dict(start.expected_brokers), config.sparklog_rack_names)
         server = ControllerServer(
             config,
             Path(start.directory),

@@ -98,7 +98,12 @@ class ClusterState:
         brokers, config = self.image.brokers, self.config
         if self._surplus[0] is not brokers or self._surplus[1] is not config:
             racks = {broker_id: registration.rack for broker_id, registration in brokers.items()}
-            surplus = beyond(racks, config.sparklog_racks, config.sparklog_brokers_per_rack)
+            surplus = beyond(
+                racks,
+                config.sparklog_racks,
+                config.sparklog_brokers_per_rack,
+                config.sparklog_rack_names,
+            )
             self._surplus = (brokers, config, surplus)
         return self._surplus[2]
 

@@ -1,12 +1,16 @@
 """The size of a cluster in racks and brokers of a rack, and the brokers that are beyond a smaller one.
 Pure.
 
-The racks of an application are called `rack-0`, `rack-1`, and so on. A smaller size keeps the first
-racks, and the brokers with the lowest ids of each. Brokers of racks with other names always stay.
+The racks of an application have the names of `sparklog.rack.names`; the others are called by their
+numbers, `rack-2` and so on. A smaller size keeps the first racks, and the brokers with the lowest ids of
+each. Brokers of racks with other names always stay.
+
+A client that does not know the names (`rack_names` is None) takes racks with names of their own in the
+order of their brokers' ids.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
 from sparklog.protocol.types import BrokerId
@@ -28,13 +32,13 @@ class ClusterSize(NamedTuple):
         return f"{racks} of {each}"
 
     @classmethod
-    def of(cls, racks: Mapping[BrokerId, str | None]) -> Self:
+    def of(cls, racks: Mapping[BrokerId, str | None], rack_names: Sequence[str] | None = None) -> Self:
         """Return the smallest size to which all brokers belong.
 
         >>> ClusterSize.of({0: "rack-0", 1: "rack-1", 1001: "rack-1"})
         ClusterSize(racks=2, brokers_per_rack=2)
         """
-        by_rack = _by_rack(racks)
+        by_rack = _by_rack(racks, rack_names)
         return cls(max(by_rack, default=0) + 1, max(map(len, by_rack.values()), default=1))
 
 
@@ -43,7 +47,10 @@ def rack_name(rack: int) -> str:
 
 
 def beyond(
-    racks: Mapping[BrokerId, str | None], max_racks: int | None, max_brokers_per_rack: int | None
+    racks: Mapping[BrokerId, str | None],
+    max_racks: int | None,
+    max_brokers_per_rack: int | None,
+    rack_names: Sequence[str] | None = None,
 ) -> frozenset[BrokerId]:
     """Return the brokers that do not belong to a cluster of that size; None is no limit.
 
@@ -51,9 +58,11 @@ def beyond(
     [1, 1001]
     >>> sorted(beyond({0: "rack-0", 1: "rack-1", 1000: "rack-0", 1001: "rack-1"}, None, 1))
     [1000, 1001]
+    >>> sorted(beyond({0: "rack-1", 1: "rack-2", 2: "rack-3"}, 2, None, ["rack-1", "rack-2", "rack-3"]))
+    [2]
     """
     leaving: set[BrokerId] = set()
-    for rack, broker_ids in _by_rack(racks).items():
+    for rack, broker_ids in _by_rack(racks, rack_names).items():
         if max_racks is not None and rack >= max_racks:
             leaving.update(broker_ids)
         elif max_brokers_per_rack is not None:
@@ -61,7 +70,9 @@ def beyond(
     return frozenset(leaving)
 
 
-def _by_rack(racks: Mapping[BrokerId, str | None]) -> dict[int, list[BrokerId]]:
+def _by_rack(
+    racks: Mapping[BrokerId, str | None], rack_names: Sequence[str] | None
+) -> dict[int, list[BrokerId]]:
     """Return the brokers of each of the application's racks by its number, lowest ids first."""
     named: dict[str, list[BrokerId]] = {}
     for broker_id in sorted(racks):
@@ -70,6 +81,17 @@ def _by_rack(racks: Mapping[BrokerId, str | None]) -> dict[int, list[BrokerId]]:
             named.setdefault(rack, []).append(broker_id)
     by_rack: dict[int, list[BrokerId]] = {}
     for position, (rack, broker_ids) in enumerate(named.items()):
-        found = _RACK.fullmatch(rack)
-        by_rack.setdefault(int(found[1]) if found else position, []).extend(broker_ids)
+        number = _number(rack, rack_names or ())
+        if number is None and rack_names is None:
+            number = position
+        if number is not None:
+            by_rack.setdefault(number, []).extend(broker_ids)
     return by_rack
+
+
+def _number(rack: str, rack_names: Sequence[str]) -> int | None:
+    """Return the number of a rack; None if the application has none of that name."""
+    if rack in rack_names:
+        return rack_names.index(rack)
+    found = _RACK.fullmatch(rack)
+    return int(found[1]) if found and int(found[1]) >= len(rack_names) else None

@@ -41,7 +41,9 @@ def check_size(cluster: ClusterState, wanted: BrokerConfig) -> None:
     Raises:
         KafkaError: INVALID_CONFIG; the message has the topic and the numbers.
     """
-    present = ClusterSize.of({each: broker.rack for each, broker in cluster.image.brokers.items()})
+    present = ClusterSize.of(
+        {each: broker.rack for each, broker in cluster.image.brokers.items()}, wanted.sparklog_rack_names
+    )
     size = ClusterSize(
         wanted.sparklog_racks or present.racks, wanted.sparklog_brokers_per_rack or present.brokers_per_rack
     )

@@ -155,3 +155,15 @@ def test_fenced_brokers_get_no_replica_from_a_drain(cluster: Conversation) -> No
     resize(cluster, 3)
     cluster.tick(LOOK_AGAIN_MS)
     assert partitions(cluster)[0].target_replicas == (2, 0)
+
+
+def test_racks_with_names_like_numbers_of_others_drain_none_that_stays() -> None:
+    """The names are the cluster's own: `rack-3` may be the last of three racks."""
+    names = ("rack-1", "rack-2", "rack-3")
+    cluster = Conversation(broker_session_timeout_ms="600000", sparklog_rack_names=",".join(names))
+    for broker_id, name in enumerate(names):
+        cluster.start(broker_id, rack=name)
+    resize(cluster, 3)
+    assert cluster.controller.surplus == {}
+    resize(cluster, 2)
+    assert cluster.controller.surplus == {2: 0}

@@ -21,6 +21,16 @@ def test_racks_with_names_of_their_own_come_in_the_order_of_their_ids() -> None:
     assert ClusterSize.of(named) == ClusterSize(4, 2)
 
 
+def test_names_of_racks_give_their_numbers_whatever_they_are_and_whichever_brokers_are_there() -> None:
+    """A rack called rack-3 may be the third one, and a broker that is away moves no other rack."""
+    names = ("rack-1", "rack-2", "rack-3")
+    members = {0: "rack-1", 1: "rack-2", 2: "rack-3"}
+    assert ClusterSize.of(members, names) == ClusterSize(3, 1)
+    assert beyond(members, 3, None, names) == frozenset()
+    assert beyond({0: "west", 2: "south"}, 2, None, ("west", "east", "south")) == {2}
+    assert beyond({0: "rack-0", 1: "elsewhere"}, 1, None, ("rack-0",)) == frozenset()
+
+
 def test_size_is_in_words_in_messages() -> None:
     """Operators read it in refusals."""
     assert ClusterSize.of(DENSE) == ClusterSize(3, 2)
