@@ -18,7 +18,7 @@ starts where the fewest partitions lead, which keeps many small topics even as w
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -101,22 +101,29 @@ def place(
 
 
 def validate_manual_assignment(
-    broker_ids: Sequence[BrokerId], registered: Mapping[BrokerId, object], replication_factor: int | None
+    broker_ids: Sequence[BrokerId],
+    registered: Mapping[BrokerId, object],
+    replication_factor: int | None,
+    surplus: Collection[BrokerId] = (),
 ) -> None:
     """Check the replicas that a request names for one partition.
 
-    `replication_factor` is that of the topic's other partitions, if there are any.
+    `replication_factor` is that of the topic's other partitions, if there are any. Brokers in `surplus`
+    leave the cluster and get no replica.
 
     Raises:
         KafkaError: INVALID_REPLICA_ASSIGNMENT.
     """
     problem: str | None = None
+    leaving = [broker_id for broker_id in broker_ids if broker_id in surplus]
     unknown = [broker_id for broker_id in broker_ids if broker_id not in registered]
     repeated = [broker_id for broker_id, times in Counter(broker_ids).items() if times > 1]
     if not broker_ids:
         problem = "includes an empty replica list."
     elif unknown:
         problem = f"includes broker {unknown[0]}, but no such broker is registered."
+    elif leaving:
+        problem = f"includes broker {leaving[0]}, which leaves the cluster."
     elif repeated:
         problem = f"includes the broker {repeated[0]} more than once."
     elif replication_factor is not None and len(broker_ids) != replication_factor:

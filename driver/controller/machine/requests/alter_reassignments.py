@@ -6,6 +6,7 @@ this one included.
 The rules:
 
 - A target consists of distinct registered brokers. They need not be active: a reassignment waits.
+- None of its new replicas is on a broker that leaves the cluster.
 - No cancellation leaves only replicas out of sync, unless the topic allows unclean elections.
 
 Source: Kafka's ReplicationControlManager; KIP-455, KIP-860 (replication factor left as it is).
@@ -183,7 +184,9 @@ def _check_target(
     target: Sequence[BrokerId],
     allow_replication_factor_change: bool,
 ) -> None:
-    validate_manual_assignment(target, cluster.image.brokers, None)
+    # A replica that is already on a surplus broker may stay until it is drained.
+    surplus = cluster.surplus.difference(partition.replicas)
+    validate_manual_assignment(target, cluster.image.brokers, None, surplus)
     replication_factor = len(partition.target_replicas)
     if not allow_replication_factor_change and len(target) != replication_factor:
         raise KafkaError(

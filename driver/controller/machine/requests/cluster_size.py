@@ -4,6 +4,7 @@ The size is a configuration of all brokers, `sparklog.racks` and `sparklog.broke
 starts missing brokers; surplus ones are drained before they end (`draining`).
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from kio.schema.incremental_alter_configs.v1.request import (
@@ -15,9 +16,10 @@ from kio.schema.incremental_alter_configs.v1.request import (
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
-from sparklog.node.metadata.cluster_size import ClusterSize
+from sparklog.node.metadata.cluster_size import ClusterSize, beyond
 from sparklog.node.metadata.schemas import ResourceType
 from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.types import BrokerId
 
 SIZE_KEYS: Final = frozenset({RACKS_KEY, BROKERS_PER_RACK_KEY})
 
@@ -36,19 +38,23 @@ def size_request(size: ClusterSize) -> IncrementalAlterConfigsRequest:
 
 
 def check_size(cluster: ClusterState, wanted: BrokerConfig) -> None:
-    """Check that a smaller cluster has room for all replicas.
+    """Check that a smaller cluster has room for all replicas, on brokers that serve.
 
     Raises:
         KafkaError: INVALID_CONFIG; the message has the topic and the numbers.
     """
-    present = ClusterSize.of(
-        {each: broker.rack for each, broker in cluster.image.brokers.items()}, wanted.sparklog_rack_names
-    )
+    racks = {each: broker.rack for each, broker in cluster.image.brokers.items()}
+    present = ClusterSize.of(racks, wanted.sparklog_rack_names)
     size = ClusterSize(
         wanted.sparklog_racks or present.racks, wanted.sparklog_brokers_per_rack or present.brokers_per_rack
     )
     if size.brokers >= present.brokers:
         return
+    _check_replicas(cluster, size)
+    _check_serving(cluster, size, racks, wanted)
+
+
+def _check_replicas(cluster: ClusterState, size: ClusterSize) -> None:
     for topic in cluster.image.topics.by_id.values():
         replicas = max((len(each.target_replicas) for each in topic.partitions.values()), default=0)
         if replicas > size.brokers:
@@ -59,3 +65,24 @@ def check_size(cluster: ClusterState, wanted: BrokerConfig) -> None:
                 f"(min.insync.replicas is {minimum}), and brokers would be {size.brokers}. Keep at least "
                 f"{replicas} brokers, or reassign the topic to fewer replicas first",
             )
+
+
+def _check_serving(
+    cluster: ClusterState, size: ClusterSize, racks: Mapping[BrokerId, str | None], wanted: BrokerConfig
+) -> None:
+    leaving = beyond(racks, size.racks, size.brokers_per_rack, wanted.sparklog_rack_names)
+    staying = racks.keys() - leaving
+    fenced = {each for each in staying if cluster.image.brokers[each].fenced}
+    if not fenced:
+        return
+    to_start = max(size.brokers - len(staying), 0)
+    for topic in cluster.image.topics.by_id.values():
+        for number, partition in topic.partitions.items():
+            replicas = set(partition.target_replicas)
+            if len(replicas & leaving) > to_start + len(staying - fenced - replicas):
+                raise KafkaError(
+                    ErrorCode.invalid_config,
+                    f"{size} would be too few for {topic.name}-{number} now: its replicas are on brokers "
+                    f"{sorted(replicas)}, and {sorted(fenced)} of those that stay do not serve. Start them "
+                    "first",
+                )

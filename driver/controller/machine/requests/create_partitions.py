@@ -92,7 +92,9 @@ def _place(
             "assignment(s) were specified.",
         )
     for assignment in wanted.assignments:
-        validate_manual_assignment(assignment.broker_ids, cluster.image.brokers, replication_factor)
+        validate_manual_assignment(
+            assignment.broker_ids, cluster.image.brokers, replication_factor, cluster.surplus
+        )
         load.add(assignment.broker_ids)
     return topic, [tuple(assignment.broker_ids) for assignment in wanted.assignments]
 

@@ -210,7 +210,9 @@ def _assigned_partitions(
     valid: set[tuple[BrokerId, ...]] = set()
     for assignment in sorted(topic.assignments, key=lambda assignment: assignment.partition_index):
         if assignment.broker_ids not in valid:
-            validate_manual_assignment(assignment.broker_ids, cluster.image.brokers, replication_factor)
+            validate_manual_assignment(
+                assignment.broker_ids, cluster.image.brokers, replication_factor, cluster.surplus
+            )
             valid.add(assignment.broker_ids)
         replication_factor = len(assignment.broker_ids)
         partition = new[assignment.broker_ids]

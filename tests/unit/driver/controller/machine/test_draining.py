@@ -3,6 +3,11 @@
 from collections.abc import Iterable
 
 import pytest
+from kio.schema.alter_partition_reassignments.v1.request import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from kio.schema.incremental_alter_configs.v1.request import (
     AlterableConfig,
     AlterConfigsResource,
@@ -90,6 +95,35 @@ def test_surplus_broker_gets_no_replica_of_a_new_topic(cluster: Conversation) ->
     resize(cluster, 3)
     cluster.create(creatable("t", 12, 3))
     assert holders(partitions(cluster)) == {0, 1, 2}
+
+
+def test_surplus_broker_gets_no_replica_by_a_named_assignment(cluster: Conversation) -> None:
+    """A tool that knows nothing of the smaller size would fill the broker that is being drained."""
+    cluster.create(creatable("t", assignments={0: (4, 0)}))
+    resize(cluster, 3)
+    (created,) = cluster.create(creatable("u", assignments={0: (3, 0)})).reply.topics
+    assert created.error_code is ErrorCode.invalid_replica_assignment
+    assert "broker 3, which leaves the cluster" in created.error_message
+
+    def reassign(*target: int) -> ErrorCode:
+        partition = ReassignablePartition(partition_index=0, replicas=target)
+        topic = ReassignableTopic(name="t", partitions=(partition,))
+        request = AlterPartitionReassignmentsRequest(topics=(topic,))
+        return ErrorCode(cluster.say(request).reply.responses[0].partitions[0].error_code)
+
+    assert reassign(3, 0) is ErrorCode.invalid_replica_assignment
+    assert reassign(4, 1) is ErrorCode.none, "it has that replica, which is drained later"
+
+
+def test_size_without_enough_brokers_that_serve_is_refused(cluster: Conversation) -> None:
+    """The drain would wait for a broker that may never come."""
+    cluster.create(creatable("t", assignments={0: (4, 0, 1)}))
+    cluster.take(cluster.controller.broker_gone(2, cluster.epoch(2)))
+    code, message = resize(cluster, 3)
+    assert code is ErrorCode.invalid_config
+    assert message is not None
+    assert "too few for t-0 now: its replicas are on brokers [0, 1, 4], and [2]" in message
+    assert resize(cluster, 4) == (ErrorCode.none, None), "broker 3 is free"
 
 
 def test_size_below_a_topics_replicas_is_refused_with_topic_and_numbers(cluster: Conversation) -> None:
