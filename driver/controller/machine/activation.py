@@ -10,7 +10,7 @@ It does so unless the default was altered meanwhile. To tell the two apart, the 
 is noted as the configuration of the controller's own node id.
 
 A stop of the cluster may have left it read-only; a start removes that. An application that starts with
-more racks or brokers than the size to which the cluster was scaled has the size of its start.
+more racks or brokers than the size to which the cluster was scaled raises that size to its own.
 
 Source: Kafka's ActivationRecordsGenerator, and ConfigurationControlManager.maybeGenerateElrSafetyRecords.
 """
@@ -68,7 +68,10 @@ def bootstrap_records(
 
 
 def outgrown_size_records(image: MetadataImage, started_size: ClusterSize) -> list[MetadataRecord]:
-    """Return the records that forget a configured size below that of the application's start."""
+    """Return the records that raise a configured size to that of the application's start.
+
+    The larger size stays: a later start with fewer brokers has those of this one too.
+    """
     configs = image.broker_configs(None)
     outgrown = [
         (name, started)
@@ -81,8 +84,8 @@ def outgrown_size_records(image: MetadataImage, started_size: ClusterSize) -> li
     for name, started in outgrown:
         logger.info("%s was %s: the application has started with %d", name, configs[name], started)
     return [
-        ConfigRecord(resource_type=ResourceType.BROKER, resource_name="", name=name, value=None)
-        for name, _ in outgrown
+        ConfigRecord(resource_type=ResourceType.BROKER, resource_name="", name=name, value=str(started))
+        for name, started in outgrown
     ]
 
 

@@ -37,12 +37,20 @@ def size_request(size: ClusterSize) -> IncrementalAlterConfigsRequest:
     return IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
 
 
-def check_size(cluster: ClusterState, wanted: BrokerConfig) -> None:
+def check_size(cluster: ClusterState, wanted: BrokerConfig, changed: Mapping[str, str | None]) -> None:
     """Check that a smaller cluster has room for all replicas, on brokers that serve.
+
+    A size is not removed: without one the controller would have no limit, and the driver that of its start.
 
     Raises:
         KafkaError: INVALID_CONFIG; the message has the topic and the numbers.
     """
+    for name in sorted(SIZE_KEYS):
+        if name in changed and changed[name] is None:
+            raise KafkaError(
+                ErrorCode.invalid_config,
+                f"{name} is the cluster's size: set another number, do not delete it",
+            )
     racks = {each: broker.rack for each, broker in cluster.image.brokers.items()}
     present = ClusterSize.of(racks, wanted.sparklog_rack_names)
     size = ClusterSize(

@@ -92,9 +92,13 @@ def alter_configs(cluster: ClusterState, request: AlterConfigsRequest) -> Contro
         missing = [config.name for config in resource.configs if config.value is None]
         if missing:
             raise KafkaError(ErrorCode.invalid_request, f"Null value not supported for : {','.join(missing)}")
-        # A key that cannot be changed at run time is not removed either.
+        # A key that cannot be changed at run time is not removed either, and a size is only changed by name.
         is_broker = resource.resource_type == ResourceType.BROKER
-        kept = {key: value for key, value in old.items() if is_broker and key not in CHANGEABLE_KEYS}
+        kept = {
+            key: value
+            for key, value in old.items()
+            if is_broker and (key not in CHANGEABLE_KEYS or key in SIZE_KEYS)
+        }
         return kept | {config.name: config.value for config in resource.configs}
 
     records, answers = _alter(cluster, request.resources, request.validate_only, new_values, AlteredResource)
@@ -206,7 +210,7 @@ def _broker_records(
     obeyed = cluster.config if broker_id is None else with_dynamic(cluster.started_with, of_all, old)
     check_dynamic(obeyed, wanted, changed, of_all_brokers=broker_id is None)
     if not SIZE_KEYS.isdisjoint(changed):
-        check_size(cluster, wanted)
+        check_size(cluster, wanted, changed)
     records: list[MetadataRecord] = list(changes)
     if MIN_IN_SYNC_REPLICAS in changed and cluster.has_eligible_leader_replicas:
         _check_min_in_sync_replicas(broker_id, changed[MIN_IN_SYNC_REPLICAS])

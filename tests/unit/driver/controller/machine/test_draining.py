@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 import pytest
+from kio.schema.alter_configs.v2.request import AlterConfigsRequest
+from kio.schema.alter_configs.v2.request import AlterConfigsResource as AlterConfigs
 from kio.schema.alter_partition_reassignments.v1.request import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -135,6 +137,19 @@ def test_size_below_a_topics_replicas_is_refused_with_topic_and_numbers(cluster:
     assert "2 racks of 1 broker would be too few for topic orders" in message
     assert "3 replicas (min.insync.replicas is 2), and brokers would be 2" in message
     assert cluster.controller.surplus == {}
+
+
+def test_size_is_not_removed(cluster: Conversation) -> None:
+    """Without one, the controller would have no limit while the driver wanted the size of its start."""
+    resize(cluster, 3)
+    code, message = resize(cluster, None)
+    assert code is ErrorCode.invalid_config
+    assert message == "sparklog.racks is the cluster's size: set another number, do not delete it"
+    resource = AlterConfigs(resource_type=_BROKER, resource_name="", configs=())
+    cluster.say(AlterConfigsRequest(resources=(resource,), validate_only=False))
+    assert cluster.image.broker_configs(None)[RACKS_KEY] == "3", (
+        "AlterConfigs replaces all that it does not name"
+    )
 
 
 def test_size_that_is_raised_again_cancels_the_moves_that_are_under_way(cluster: Conversation) -> None:
