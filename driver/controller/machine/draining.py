@@ -11,12 +11,15 @@ The rules:
   stay spread.
 - A reassignment adds the new replica first and removes the old one at its end (KIP-455): the partition
   never has fewer replicas in sync than before. Leadership leaves a surplus broker with its replica.
+- A partition without a leader, or whose new replica's broker is away, counts as none of them: its move
+  would wait, and others with it. The former begins no move.
+- A step looks at a bounded number of partitions, and the next one goes on after them.
 - If the size is raised again, moves that are under way are cancelled, and finished ones stay.
 """
 
 import logging
-from collections import Counter, deque
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from kio.schema.alter_partition_reassignments.v1.request import (
@@ -28,12 +31,15 @@ from kio.schema.alter_partition_reassignments.v1.request import (
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.placement import UsableBroker
 from sparklog.driver.controller.machine.requests.alter_reassignments import alter_reassignments
+from sparklog.node.metadata.image import MetadataImage, PartitionRegistration
 from sparklog.node.metadata.schemas import MetadataRecord
 from sparklog.protocol.types import BrokerId, TopicIdPartition
 
 MAX_IN_FLIGHT: Final = 20
 LOOK_AGAIN_MS: Final = 1_000
-"""The pause before another look through all partitions, for those that could not be moved at the last one."""
+"""The least time between the beginnings of two looks through all partitions."""
+LOOKS_PER_PLAN: Final = 20
+"""Partitions that a step looks at for each one whose move it may plan: most have no surplus replica."""
 AWAY_MS: Final = 60_000
 """The absence after which a surplus broker that was not shut down counts as ended."""
 
@@ -45,7 +51,8 @@ class Draining:
 
     def __init__(self) -> None:
         self._surplus: frozenset[BrokerId] = frozenset()
-        self._waiting: deque[TopicIdPartition] = deque()
+        self._unseen: Iterator[TopicIdPartition] | None = None
+        """The partitions that the present look has still to come to; None between two looks."""
         self._in_flight: dict[TopicIdPartition, None] = {}
         self._looked_ms: int | None = None
         self._away_since_ms: dict[BrokerId, int] = {}
@@ -55,7 +62,7 @@ class Draining:
         """Return the next moves, or the cancellation of those that are no longer wanted."""
         if cluster.surplus != self._surplus:
             self._surplus = cluster.surplus
-            self._waiting.clear()
+            self._unseen = None
             self._away_since_ms = {
                 each: since_ms for each, since_ms in self._away_since_ms.items() if each in self._surplus
             }
@@ -67,9 +74,8 @@ class Draining:
             self._in_flight = {}
             return []
         self._in_flight = self._under_way(cluster)
-        self._look_when_due(cluster, now_ms)
-        room = MAX_IN_FLIGHT - len(self._in_flight)
-        return self._moves(cluster, room) if room > 0 and self._waiting else []
+        room = MAX_IN_FLIGHT - sum(_is_copied(cluster, partition) for partition in self._moving(cluster))
+        return self._moves(cluster, room, now_ms) if room > 0 else []
 
     def ended(self, cluster: ClusterState, now_ms: int) -> list[BrokerId]:
         """Return the drained brokers that have shut down, or have been away for `AWAY_MS`.
@@ -95,28 +101,43 @@ class Draining:
             if any(partition.is_reassigning for _, _, partition in cluster.partitions([key]))
         }
 
-    def _look_when_due(self, cluster: ClusterState, now_ms: int) -> None:
-        if self._waiting or (self._looked_ms is not None and now_ms - self._looked_ms < LOOK_AGAIN_MS):
-            return
-        self._looked_ms = now_ms
-        self._waiting.extend(
-            TopicIdPartition(topic.topic_id, number)
-            for topic in cluster.image.topics.by_id.values()
-            for number, partition in topic.partitions.items()
-            if not self._surplus.isdisjoint(partition.target_replicas)
-        )
+    def _moving(self, cluster: ClusterState) -> list[PartitionRegistration]:
+        return [partition for _, _, partition in cluster.partitions(self._in_flight)]
 
-    def _moves(self, cluster: ClusterState, room: int) -> list[MetadataRecord]:
+    def _look(self, cluster: ClusterState, now_ms: int) -> Iterator[TopicIdPartition]:
+        """Yield the next partitions of the present look through all, or of another one if that is due."""
+        if self._unseen is None:
+            if self._looked_ms is not None and now_ms - self._looked_ms < LOOK_AGAIN_MS:
+                return
+            self._looked_ms = now_ms
+            self._unseen = _all_partitions(cluster.image)
+        for _ in range(LOOKS_PER_PLAN * cluster.partitions_per_decision):
+            key = next(self._unseen, None)
+            if key is None:
+                self._unseen = None
+                return
+            yield key
+
+    def _moves(self, cluster: ClusterState, room: int, now_ms: int) -> list[MetadataRecord]:
         brokers = {each.broker_id: each for each in cluster.usable_brokers() if not each.fenced}
         held = Counter(cluster.topic_index.load.held)
         moves: dict[TopicIdPartition, tuple[BrokerId, ...]] = {}
-        while self._waiting and len(moves) < room:
-            key = self._waiting.popleft()
+        plans = cluster.partitions_per_decision
+        for key in self._look(cluster, now_ms):
             for _, _, partition in cluster.partitions([key]):
+                if self._surplus.isdisjoint(partition.target_replicas):
+                    if not self._surplus.isdisjoint(partition.removing_replicas):
+                        self._in_flight[key] = None  # begun by an earlier controller
+                    continue
+                if partition.leader is None:
+                    continue
+                plans -= 1
                 target = without(partition.target_replicas, self._surplus, brokers, held)
-                if target is not None and target != partition.target_replicas:
+                if target is not None:
                     moves[key] = target
                     held.update(each for each in target if each not in partition.target_replicas)
+            if len(moves) == room or not plans:
+                break
         self._in_flight |= dict.fromkeys(moves)
         return _reassigned(cluster, moves) if moves else []
 
@@ -127,6 +148,16 @@ class Draining:
             return []
         logger.info("No broker leaves the cluster any more: %d moves are cancelled", len(under_way))
         return _reassigned(cluster, under_way)
+
+
+def _all_partitions(image: MetadataImage) -> Iterator[TopicIdPartition]:
+    for topic in image.topics.by_id.values():
+        for number in topic.partitions:
+            yield TopicIdPartition(topic.topic_id, number)
+
+
+def _is_copied(cluster: ClusterState, partition: PartitionRegistration) -> bool:
+    return partition.leader is not None and all(map(cluster.is_active, partition.adding_replicas))
 
 
 def is_drained(cluster: ClusterState, broker_id: BrokerId) -> bool:

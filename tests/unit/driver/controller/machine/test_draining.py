@@ -16,7 +16,7 @@ from kio.schema.incremental_alter_configs.v1.request import (
     IncrementalAlterConfigsRequest,
 )
 
-from sparklog.driver.controller.machine.draining import AWAY_MS, LOOK_AGAIN_MS, MAX_IN_FLIGHT
+from sparklog.driver.controller.machine.draining import AWAY_MS, LOOK_AGAIN_MS, LOOKS_PER_PLAN, MAX_IN_FLIGHT
 from sparklog.node.config.keys.controller_keys import RACKS_KEY
 from sparklog.node.metadata.image import PartitionRegistration
 from sparklog.protocol.errors import ErrorCode
@@ -216,3 +216,54 @@ def test_racks_with_names_like_numbers_of_others_drain_none_that_stays() -> None
     assert cluster.controller.surplus == {}
     resize(cluster, 2)
     assert cluster.controller.surplus == {2: 0}
+
+
+def test_drain_goes_on_beside_many_partitions_without_a_leader(cluster: Conversation) -> None:
+    """Their moves would wait for a leader and, with all others behind them, for ever."""
+    cluster.create(creatable("t", assignments=dict.fromkeys(range(MAX_IN_FLIGHT + 1), (3,))))
+    cluster.create(creatable("u", assignments={0: (4, 0)}))
+    cluster.take(cluster.controller.broker_gone(3, cluster.epoch(3)))
+    resize(cluster, 3)
+    cluster.tick(LOOK_AGAIN_MS)
+    assert cluster.partition(0, "u").target_replicas == (1, 0)
+    assert moving(cluster) == 0
+
+
+def test_moves_whose_target_goes_away_hold_no_place_of_others(cluster: Conversation) -> None:
+    """Twenty of them would end the drain until that broker came back."""
+    cluster.create(creatable("t", assignments=dict.fromkeys(range(MAX_IN_FLIGHT + 1), (4, 0, 1))))
+    resize(cluster, 4)
+    cluster.tick(LOOK_AGAIN_MS)
+    assert moving(cluster) == MAX_IN_FLIGHT
+    for gone in (2, 3):
+        cluster.take(cluster.controller.broker_gone(gone, cluster.epoch(gone)))
+    cluster.start(2)
+    cluster.tick(LOOK_AGAIN_MS)
+    cluster.tick(LOOK_AGAIN_MS)
+    assert moving(cluster) == MAX_IN_FLIGHT + 1
+
+
+def test_size_raised_after_a_change_of_the_controller_cancels_the_moves_of_the_former(
+    cluster: Conversation,
+) -> None:
+    """The drain was given up, whichever controller began its moves."""
+    cluster.create(creatable("t", assignments={0: (4, 0)}))
+    resize(cluster, 3)
+    cluster.tick(LOOK_AGAIN_MS)
+    assert moving(cluster) == 1
+    cluster.take_over()
+    cluster.tick(LOOK_AGAIN_MS)
+    resize(cluster, 5)
+    cluster.tick(LOOK_AGAIN_MS)
+    assert moving(cluster) == 0
+
+
+def test_one_decision_looks_at_few_partitions_and_the_next_goes_on_after_them() -> None:
+    """A look through all of a large cluster would hold up every request for a quarter of a second."""
+    cluster = Conversation(broker_session_timeout_ms="600000", partitions_per_decision=1)
+    cluster.start(0, 1, 2)
+    cluster.create(creatable("a", assignments=dict.fromkeys(range(LOOKS_PER_PLAN), (0, 1))))
+    cluster.create(creatable("t", assignments={0: (2, 0)}))
+    resize(cluster, 2)
+    assert cluster.controller.tick(cluster.now_ms).records == []
+    assert cluster.controller.tick(cluster.now_ms).records != []
