@@ -14,6 +14,7 @@ The rules:
 - A partition without a leader, or whose new replica's broker is away, counts as none of them: its move
   would wait, and others with it. The former begins no move.
 - A step looks at a bounded number of partitions, and the next one goes on after them.
+- Nothing begins while the cluster is read-only: it copies what it has and stops.
 - If the size is raised again, moves that are under way are cancelled, and finished ones stay.
 """
 
@@ -60,6 +61,8 @@ class Draining:
 
     def step(self, cluster: ClusterState, now_ms: int) -> list[MetadataRecord]:
         """Return the next moves, or the cancellation of those that are no longer wanted."""
+        if cluster.config.sparklog_read_only:
+            return []
         if cluster.surplus != self._surplus:
             self._surplus = cluster.surplus
             self._unseen = None

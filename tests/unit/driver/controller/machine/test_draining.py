@@ -17,7 +17,7 @@ from kio.schema.incremental_alter_configs.v1.request import (
 )
 
 from sparklog.driver.controller.machine.draining import AWAY_MS, LOOK_AGAIN_MS, LOOKS_PER_PLAN, MAX_IN_FLIGHT
-from sparklog.node.config.keys.controller_keys import RACKS_KEY
+from sparklog.node.config.keys.controller_keys import RACKS_KEY, READ_ONLY_KEY
 from sparklog.node.metadata.image import PartitionRegistration
 from sparklog.protocol.errors import ErrorCode
 from tests.unit.driver.controller.conversation import Conversation, creatable
@@ -254,6 +254,17 @@ def test_size_raised_after_a_change_of_the_controller_cancels_the_moves_of_the_f
     cluster.take_over()
     cluster.tick(LOOK_AGAIN_MS)
     resize(cluster, 5)
+    cluster.tick(LOOK_AGAIN_MS)
+    assert moving(cluster) == 0
+
+
+def test_no_move_begins_in_a_cluster_that_is_read_only(cluster: Conversation) -> None:
+    """An orderly stop waits for copies in the object store, and new leaders and replicas would delay it."""
+    cluster.create(creatable("t", assignments={0: (4, 0)}))
+    resize(cluster, 3)
+    config = AlterableConfig(name=READ_ONLY_KEY, config_operation=_SET, value="true")
+    resource = AlterConfigsResource(resource_type=_BROKER, resource_name="", configs=(config,))
+    cluster.say(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False))
     cluster.tick(LOOK_AGAIN_MS)
     assert moving(cluster) == 0
 
