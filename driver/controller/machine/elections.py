@@ -132,7 +132,7 @@ def elect_leaders(cluster: ClusterState, request: ElectLeadersRequest) -> Contro
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         logger.info("ElectLeaders with unknown election type %d", request.election_type)
         return ControllerResult([], _elections(ErrorCode.invalid_request, ()))
-    election = Election.PREFERRED if request.election_type == _PREFERRED else Election.UNCLEAN
+    election = Election.PREFERRED if request.election_type == _PREFERRED else Election.UNCLEAN_OF_ANY
     records: list[MetadataRecord] = []
     results = []
     wanted = [(topic.topic, topic.partitions) for topic in name_all(cluster, request).topic_partitions or ()]
@@ -146,7 +146,11 @@ def elect_leaders(cluster: ClusterState, request: ElectLeadersRequest) -> Contro
                 error_code, message = error.error_code, error.message
             answers.append(PartitionResult(partition_id=number, error_code=error_code, error_message=message))
         results.append(ReplicaElectionResult(topic=name, partition_result=tuple(answers)))
-    logger.info("ElectLeaders: %s election of %d leaders", election.name.lower(), len(records))
+    logger.info(
+        "ElectLeaders: %s election of %d leaders",
+        "preferred" if election is Election.PREFERRED else "unclean",
+        len(records),
+    )
     return ControllerResult(records, _elections(ErrorCode.none, tuple(results)))
 
 

@@ -4,6 +4,8 @@ The rules:
 
 - A leader is elected from the ISR (or, when the ISR is empty, from the eligible leader replicas, KIP-966).
   Only an unclean election goes beyond that: its leader is alone in the ISR and RECOVERING (KIP-704).
+  An original replica is preferred to one that a reassignment adds, whose copy may have hardly begun; an
+  automatic election never takes that one, since the reassignment would then delete the original's log.
 - When a partition loses its last leader, all replicas that were in sync or eligible then are remembered:
   should all of them lose that, they are asked for the longest log (`unclean_recovery`). They stay remembered
   while the leader found so has not committed anything: should its log be lost too, theirs are the longest
@@ -33,7 +35,8 @@ from sparklog.protocol.types import BrokerId, or_minus_one
 class Election(Enum):
     ONLINE = "keep the leader while it may lead, else take another in-sync replica"
     PREFERRED = "take the first replica of the assignment if it is in sync, else as ONLINE"
-    UNCLEAN = "as ONLINE, but take a replica out of sync rather than have no leader"
+    UNCLEAN = "as ONLINE, but take an original replica out of sync rather than have no leader"
+    UNCLEAN_OF_ANY = "as UNCLEAN, but take a replica that is being added rather than have no leader"
 
 
 class IsrRules(NamedTuple):
@@ -205,8 +208,9 @@ def _elect(
             return _Elected(broker_id, unclean=False)
     if not eligible and longest_log is not None and may_lead(longest_log):
         return _Elected(longest_log, unclean=True)
-    if election is Election.UNCLEAN:
-        for broker_id in partition.replicas:
+    if election in (Election.UNCLEAN, Election.UNCLEAN_OF_ANY):
+        added = partition.adding_replicas if election is Election.UNCLEAN_OF_ANY else ()
+        for broker_id in (*partition.original_replicas, *added):
             if may_lead(broker_id):
                 return _Elected(broker_id, unclean=True)
     return _Elected(None, unclean=False)

@@ -6,6 +6,11 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from kio.schema.alter_partition_reassignments.v1.request import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from kio.schema.elect_leaders.v2 import ElectLeadersRequest
 from kio.schema.elect_leaders.v2.request import TopicPartitions
 from kio.schema.incremental_alter_configs.v1.request import (
@@ -672,3 +677,17 @@ def test_each_of_thousands_of_partitions_of_a_dead_broker_takes_few_calls() -> N
     assert calls.value < 200 * len(assignments)
     assert image == conversation.image
     assert {partition.leader for partition in image.topics.by_name["t"].partitions.values()} == {1, 2}
+
+
+def test_unclean_election_takes_no_replica_that_is_being_added_unless_asked_for() -> None:
+    """Its copy has hardly begun, and as a leader it would complete the move: the original is deleted."""
+    conversation = Conversation(min_insync_replicas="1", unclean_leader_election_enable="true").start(0, 1)
+    conversation.create(creatable("t", assignments={0: (0,)}))
+    moved = ReassignablePartition(partition_index=0, replicas=(1,))
+    topics = (ReassignableTopic(name="t", partitions=(moved,)),)
+    conversation.say(AlterPartitionReassignmentsRequest(timeout=timedelta(seconds=1), topics=topics))
+    conversation.take(conversation.controller.broker_gone(0, conversation.epoch(0)))
+    conversation.tick(1_000)
+    assert (conversation.partition().leader, conversation.partition().replicas) == (None, (1, 0))
+    elect(conversation, UNCLEAN, 0)
+    assert conversation.partition().leader == 1
