@@ -12,9 +12,10 @@ The rules:
 - Only the moves of this machine are changed by it. A reassignment of others stays as it is, and its partition
   is not moved for balance for `LEFT_ALONE_MS`, unless it had to leave a broker that gets no replicas. A
   partition whose move was cancelled or replaced by others is not moved at all for that long.
-- No partition without a leader moves: nothing could be copied. Only partitions whose replicas are all on
-  active brokers are moved for balance.
-- A broker copies at most `COPIES_PER_BROKER` partitions at a time.
+- No partition without a leader moves: nothing could be copied. Only partitions whose replicas are all in sync
+  on active brokers are moved for balance.
+- A broker copies at most `COPIES_PER_BROKER` partitions at a time. A move counts until its new replicas are
+  in sync, and only while there is a leader to copy from: it may wait long for its other replicas.
 - Nothing moves in a cluster that is read-only, since it is about to stop.
 
 All work is bounded: a step looks at some partitions and begins some moves, independent of the cluster's size.
@@ -73,8 +74,10 @@ class Balancer:
         self._unread: Iterator[TopicIdPartition] | None = self._partitions()
         self._moves: dict[TopicIdPartition, Move] = {}
         """This machine's reassignments that are in progress."""
+        self._copying: dict[TopicIdPartition, tuple[BrokerId, ...]] = {}
+        """The brokers that copy a partition for them now."""
         self._copies: Counter[BrokerId] = Counter()
-        """The number of partitions that each broker copies for them."""
+        """The number of partitions that each broker copies so."""
         self._cancelled: dict[TopicIdPartition, int] = {}
         """Until when a partition is not moved at all."""
         self._placed_by_others: dict[TopicIdPartition, int] = {}
@@ -94,6 +97,8 @@ class Balancer:
         self._search: Search | None = None
         self._found = 0
         """The number of moves of the present search."""
+        self._is_awaiting_sync = False
+        """Whether the present search has passed over a partition whose replicas are about to get in sync."""
         self._are_racks_parted = False
         """Whether a search has found nothing to part, and only this machine has moved any since."""
         self._begun: set[TopicIdPartition] = set()
@@ -125,6 +130,7 @@ class Balancer:
             if not self._has_changed or not self._is_wanted:
                 return []
             self._search, self._found, self._has_changed = self._searched(), 0, False
+            self._is_awaiting_sync = False
         return self._begin_moves(self._search)
 
     @property
@@ -166,12 +172,14 @@ class Balancer:
                 self._cancelled[key] = self._after(LEFT_ALONE_MS)
             elif not partition.is_reassigning:
                 self._move_ended(key)
+            else:
+                self._note_copying(key, _copying(partition))
         elif was is not None and was.target_replicas != target and self._is_preferred_by_others(was):
             self._placed_by_others[key] = self._after(LEFT_ALONE_MS)
         if self._placed.replicas.get(key) != target:
             self._placed.place(key, target)
             self._has_changed, self._are_racks_parted = True, False
-        if was is None or _may_copy(was) != _may_copy(partition):
+        if was is None or _may_copy(was) != _may_copy(partition) or _is_whole(was) != _is_whole(partition):
             self._has_changed = True
 
     def _is_preferred_by_others(self, was: PartitionRegistration) -> bool:
@@ -183,10 +191,18 @@ class Balancer:
         return (self._last_step_ms or 0) + duration_ms
 
     def _move_ended(self, key: TopicIdPartition) -> None:
-        move = self._moves.pop(key, None)
-        if move is not None:
+        if self._moves.pop(key, None) is not None:
             self._has_changed = True
-            self._copies.subtract(move.added)
+            self._note_copying(key, ())
+
+    def _note_copying(self, key: TopicIdPartition, broker_ids: tuple[BrokerId, ...]) -> None:
+        before = self._copying.pop(key, ())
+        if broker_ids:
+            self._copying[key] = broker_ids
+        if broker_ids != before:
+            self._copies.subtract(before)
+            self._copies.update(broker_ids)
+            self._has_changed = True
 
     def _note_pause(self, now_ms: int) -> None:
         """Count no time as away in which this controller did not run: brokers could not come back."""
@@ -281,7 +297,7 @@ class Balancer:
         placed = self._placed
         if self._lost:
             yield from moves_off(placed, self._surroundings(self._may_heal), self._lost)
-            if self._found or self._moves:
+            if self._found or self._copying:
                 return
         if not self._is_balancing:
             return
@@ -291,7 +307,7 @@ class Balancer:
         self._evens_replicas |= is_uneven([len(placed.held.get(each, ())) for each in self._active])
         if self._evens_replicas:
             yield from moves_to_lighter_brokers(placed, surroundings)
-        if self._found or self._moves:
+        if self._found or self._copying:
             return
         self._evens_leaders |= is_uneven([placed.led[each] for each in self._active])
         if self._evens_leaders:
@@ -324,13 +340,26 @@ class Balancer:
 
     def _may_balance(self, key: TopicIdPartition) -> bool:
         partition = self._cluster.image.topics.partition(*key)
+        if (
+            partition is None
+            or not _may_copy(partition)
+            or key in self._cancelled
+            or key in self._placed_by_others
+            or key in self._begun
+            or not all(self._is_online(partition, each) for each in partition.replicas)
+        ):
+            return False
+        if not _is_whole(partition):
+            self._is_awaiting_sync = True
+            return False
+        return True
+
+    def _is_online(self, partition: PartitionRegistration, broker_id: BrokerId) -> bool:
+        registration = self._cluster.image.brokers.get(broker_id)
         return (
-            partition is not None
-            and _may_copy(partition)
-            and key not in self._cancelled
-            and key not in self._placed_by_others
-            and key not in self._begun
-            and all(each in self._active for each in partition.replicas)
+            broker_id in self._active
+            and registration is not None
+            and registration.has_online_directory(partition.directory_of(broker_id))
         )
 
     def _begin_moves(self, search: Search) -> list[MetadataRecord]:
@@ -358,7 +387,7 @@ class Balancer:
         self._placed.place(key, move.after)
         self._move_ended(key)
         self._moves[key] = move
-        self._copies.update(move.added)
+        self._note_copying(key, move.added)
         self._begun.add(key)
         self._found += 1
         return record
@@ -369,8 +398,9 @@ class Balancer:
             logger.debug("Balance: %d moves found, %d in progress", self._found, len(self._moves))
             self._has_changed = True
             return
-        # Partitions of a broker that is away for a moment are balanced when it is back.
-        is_at_end = not self._has_changed and not self._moves and self._away_since_ms.keys() <= self._lost
+        # Partitions of a broker that is away for a moment are balanced when it is back and in sync.
+        is_settled = not self._copying and not self._is_awaiting_sync
+        is_at_end = not self._has_changed and is_settled and self._away_since_ms.keys() <= self._lost
         if is_at_end and self._is_balancing:
             self._end_balancing()
 
@@ -385,3 +415,14 @@ class Balancer:
 def _may_copy(partition: PartitionRegistration) -> bool:
     """Whether a reassignment of the partition can begin: there is a leader to copy from, and no other one."""
     return partition.leader is not None and not partition.is_reassigning
+
+
+def _is_whole(partition: PartitionRegistration) -> bool:
+    return len(partition.isr) == len(partition.replicas)
+
+
+def _copying(partition: PartitionRegistration) -> tuple[BrokerId, ...]:
+    """Return the brokers that copy the partition for its reassignment."""
+    if partition.leader is None:
+        return ()
+    return tuple(each for each in partition.adding_replicas if each not in partition.isr)

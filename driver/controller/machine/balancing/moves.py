@@ -81,14 +81,18 @@ def is_uneven(numbers: Collection[int]) -> bool:
 
 
 def moves_off(placed: PlacedReplicas, surroundings: Surroundings, leaving: Collection[BrokerId]) -> Search:
-    """Search for moves that empty the brokers `leaving`, which are none of those that may get replicas."""
+    """Search for moves that empty the brokers `leaving`, which are none of those that may get replicas.
+
+    A move replaces all of a partition's replicas there: with one of them left it could never be complete.
+    """
     for broker_id in sorted(leaving):
         for partition in list(placed.held.get(broker_id, ())):
             replicas = placed.replicas.get(partition, ())
             if broker_id not in replicas or not surroundings.may_move(partition):
                 yield None
                 continue
-            yield _replaced(placed, surroundings, partition, broker_id, Goal.ONLINE_REPLICAS)
+            replaced = [each for each in replicas if each in leaving]
+            yield _replaced(placed, surroundings, partition, replaced, Goal.ONLINE_REPLICAS)
 
 
 def moves_between_racks(placed: PlacedReplicas, surroundings: Surroundings) -> Search:
@@ -105,7 +109,7 @@ def moves_between_racks(placed: PlacedReplicas, surroundings: Surroundings) -> S
         crowded = {rack for rack, replicas_there in Counter(racks).items() if replicas_there > 1}
         shared = [each for each in replicas if each in racks_of and racks_of[each] in crowded]
         heaviest = max(shared, key=lambda each: (len(placed.held.get(each, ())), each))
-        yield _replaced(placed, surroundings, partition, heaviest, Goal.RACKS)
+        yield _replaced(placed, surroundings, partition, [heaviest], Goal.RACKS)
 
 
 def moves_to_lighter_brokers(placed: PlacedReplicas, surroundings: Surroundings) -> Search:
@@ -244,25 +248,29 @@ def _replaced(
     placed: PlacedReplicas,
     surroundings: Surroundings,
     partition: TopicIdPartition,
-    replaced: BrokerId,
+    replaced: Collection[BrokerId],
     goal: Goal,
 ) -> Move | None:
-    """Return the move of one replica to the best broker; None if there is none, or if it is busy."""
+    """Return the move of replicas to the best brokers; None if these are too few, or if one is busy."""
     racks, replicas = surroundings.racks, placed.replicas[partition]
-    free = [each for each in racks if each not in replicas]
-    if not free:
+    free = {each for each in racks if each not in replicas}
+    if len(free) < len(replaced):
         return None
-    taken = Counter(racks[each] for each in replicas if each != replaced and each in racks)
-    best = min(
-        free,
-        key=lambda each: (
-            taken[racks[each]],
-            len(placed.held.get(each, ())),
-            placed.held_of_topic[TopicOnBroker(each, partition.topic_id)],
-            each,
-        ),
-    )
-    if surroundings.is_busy(best):
-        return None
-    after = tuple(best if each == replaced else each for each in replicas)
-    return Move(partition, replicas, after, goal)
+    taken = Counter(racks[each] for each in replicas if each not in replaced and each in racks)
+    best_for: dict[BrokerId, BrokerId] = {}
+    for replica in replaced:
+        best = min(
+            free,
+            key=lambda each: (
+                taken[racks[each]],
+                len(placed.held.get(each, ())),
+                placed.held_of_topic[TopicOnBroker(each, partition.topic_id)],
+                each,
+            ),
+        )
+        if surroundings.is_busy(best):
+            return None
+        free.remove(best)
+        taken[racks[best]] += 1
+        best_for[replica] = best
+    return Move(partition, replicas, tuple(best_for.get(each, each) for each in replicas), goal)

@@ -28,6 +28,8 @@ class Cluster(Conversation):
     def __init__(self, *broker_ids: int, **config: str) -> None:
         super().__init__(**{"sparklog_replace_after_ms": str(REPLACE_AFTER_MS), **config})
         self.alive: list[int] = []
+        self.stuck: set[int] = set()
+        """Brokers whose replicas are not in sync, unless they lead."""
         self.add(*broker_ids)
 
     def add(self, *broker_ids: int) -> None:
@@ -57,7 +59,8 @@ class Cluster(Conversation):
         count = 0
         for topic in self.image.topics.by_id.values():
             for number, partition in topic.partitions.items():
-                isr = tuple(each for each in partition.replicas if each in self.alive)
+                in_sync = {*self.alive} - self.stuck | {partition.leader}
+                isr = tuple(each for each in partition.replicas if each in in_sync)
                 if partition.leader is not None and set(isr) != set(partition.isr):
                     count += self._propose(topic.topic_id, number, partition, isr)
         return count
@@ -368,3 +371,51 @@ def test_partitions_of_an_away_broker_are_balanced_when_it_is_back(cluster: Clus
     cluster.wait(60_000)
     assert cluster.is_whole
     assert [cluster.held[each] for each in (0, 3, 6)] == [10, 10, 10]
+
+
+def test_partitions_that_lost_their_leader_while_they_moved_stop_no_healing() -> None:
+    """They may never be copied; the others would wait for them with two replicas for ever."""
+    cluster = Cluster(0, 1, 2)
+    cluster.create(creatable("t", assignments=dict.fromkeys(range(30), (0,))))
+    cluster.create(creatable("u", assignments=dict.fromkeys(range(10), (0, 1, 2))))
+    cluster.add(3)
+    cluster.wait(3_000, copies=False)
+    assert cluster.moving >= COPIES_PER_BROKER
+    cluster.lose(0)
+    cluster.wait(60_000)
+    healed = cluster.image.topics.by_name["u"].partitions.values()
+    assert {frozenset(partition.isr) for partition in healed} == {frozenset((1, 2, 3))}
+
+
+def test_partition_with_more_lost_replicas_than_free_brokers_stays_as_it_is() -> None:
+    """A move of one of them could never be complete, and would keep others from moving."""
+    cluster = Cluster(0, 1, 2, 3)
+    cluster.create(creatable("t", assignments=dict.fromkeys(range(8), (0, 1, 2))))
+    cluster.create(creatable("u", assignments=dict.fromkeys(range(8), (0, 1))))
+    cluster.lose(1, 2)
+    cluster.wait(60_000)
+    assert {cluster.partition(number).replicas for number in range(8)} == {(0, 1, 2)}
+    healed = cluster.image.topics.by_name["u"].partitions.values()
+    assert {frozenset(partition.isr) for partition in healed} == {frozenset((0, 3))}
+
+
+def test_replica_out_of_sync_on_an_active_broker_stops_no_healing_of_others(cluster: Cluster) -> None:
+    """Its partition's move cannot be complete, but all new replicas are copied."""
+    cluster.lose(4)
+    cluster.stuck = {0, 2, 3, 5}
+    cluster.wait(60_000)
+    assert not any(4 in partition.target_replicas for partition in cluster.partitions)
+
+
+def test_partition_with_a_replica_out_of_sync_is_not_moved_for_balance(cluster: Cluster) -> None:
+    """Its move could not be complete; it is found when the replica is back in sync."""
+    cluster.wait(2_000)
+    cluster.stuck = {2}
+    cluster.wait(2_000)
+    cluster.add(6)
+    cluster.wait(60_000)
+    assert cluster.moving == 0
+    cluster.stuck.clear()
+    cluster.wait(60_000)
+    assert cluster.is_whole
+    assert cluster.held[6] == 10
