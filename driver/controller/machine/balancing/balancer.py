@@ -6,9 +6,10 @@ The rules:
   replicas are placed on other brokers (`moves_off`). A broker that comes back keeps the replicas that it
   still has. A driver counts the time from its own beginning, without pauses in which it did not run itself.
 - Balancing begins when a broker is lost, and when one is unfenced for the first time, or after its loss, with
-  less than half of its share of the replicas; with `sparklog.balance.enable=always` also at intervals, if
-  brokers differ too much (`is_uneven`). It ends when a whole search finds no move; then preferred leaders are
-  elected.
+  less than half of its share of the replicas. Of the brokers that a driver finds when it takes over, or when
+  balancing is switched on, only those count that hold nothing, or to which a reassignment is on its way. With
+  `sparklog.balance.enable=always` it begins also at intervals, if brokers differ too much (`is_uneven`). It
+  ends when a whole search finds no move; then preferred leaders are elected.
 - Only the moves of this machine are changed by it. A reassignment of others stays as it is, and its partition
   is not moved for balance for `LEFT_ALONE_MS`, unless it had to leave a broker that gets no replicas. A
   partition whose move was cancelled or replaced by others is not moved at all for that long.
@@ -72,6 +73,9 @@ class Balancer:
         self._cluster = cluster
         self._placed = PlacedReplicas()
         self._unread: Iterator[TopicIdPartition] | None = self._partitions()
+        self._known_before = frozenset(cluster.image.brokers)
+        self._growing: set[BrokerId] = set()
+        """The brokers to which reassignments were on their way before."""
         self._moves: dict[TopicIdPartition, Move] = {}
         """This machine's reassignments that are in progress."""
         self._copying: dict[TopicIdPartition, tuple[BrokerId, ...]] = {}
@@ -137,6 +141,10 @@ class Balancer:
     def _is_wanted(self) -> bool:
         return self._is_balancing or any(self._placed.held.get(each) for each in self._lost)
 
+    @property
+    def _holders(self) -> set[BrokerId]:
+        return {broker_id for broker_id, held in self._placed.held.items() if held}
+
     def _partitions(self) -> Iterator[TopicIdPartition]:
         for topic_id in list(self._cluster.image.topics.by_id):
             topic = self._cluster.image.topics.by_id.get(topic_id)
@@ -149,8 +157,10 @@ class Balancer:
             partition = self._cluster.image.topics.partition(*key)
             if partition is not None:
                 self._placed.place(key, partition.target_replicas)
+                self._growing.update(partition.adding_replicas)
         if len(keys) < _READ_PER_STEP:
             self._unread = None
+            self._seen = (self._known_before & self._holders) - self._growing
 
     def _partition_changed(
         self,
@@ -224,8 +234,7 @@ class Balancer:
             for each in cluster.usable_brokers()
             if cluster.is_active(each.broker_id)
         }
-        holders = {each for each, held in self._placed.held.items() if held}
-        known = holders | cluster.image.brokers.keys()
+        known = self._holders | cluster.image.brokers.keys()
         for broker_id in sorted(known):
             if cluster.is_active(broker_id):
                 self._away_since_ms.pop(broker_id, None)
@@ -255,7 +264,7 @@ class Balancer:
 
     def _give_up(self) -> None:
         self._lost, self._active, self._search = frozenset(), {}, None
-        self._seen = set()
+        self._seen = self._holders
         self._is_balancing = self._evens_replicas = self._evens_leaders = False
 
     def _find_lost(self, replace_after_ms: int, now_ms: int) -> None:

@@ -362,6 +362,25 @@ def test_driver_that_takes_over_gives_its_share_to_an_empty_broker(cluster: Clus
     assert cluster.is_whole
 
 
+@pytest.mark.parametrize("is_new_driver", [True, False])
+def test_placement_by_an_administrator_outlasts_a_driver_and_a_pause_of_balancing(
+    is_new_driver: bool,
+) -> None:
+    """Brokers with few replicas were not added by that."""
+    cluster = Cluster(0, 1, 2, 3, 4, 5)
+    cluster.wait(2_000)
+    placed = dict.fromkeys(range(12), (0, 1, 2)) | {12: (3, 4, 5)}
+    cluster.create(creatable("t", assignments=placed))
+    if is_new_driver:
+        cluster.take_over()
+    else:
+        cluster.configure("sparklog.balance.enable", "false")
+        cluster.wait(2_000)
+        cluster.configure("sparklog.balance.enable", "true")
+    cluster.wait(60_000)
+    assert cluster.held == {0: 12, 1: 12, 2: 12, 3: 1, 4: 1, 5: 1}
+
+
 def test_partitions_of_an_away_broker_are_balanced_when_it_is_back(cluster: Cluster) -> None:
     """Balancing that ends early leaves an added broker with less than its share."""
     cluster.lose(0)
