@@ -10,7 +10,8 @@ The rules:
   balancing is switched on, only those count that hold nothing, or to which a reassignment is on its way. With
   `sparklog.balance.enable=always` it begins also at intervals, if brokers differ too much (`is_uneven`). It
   ends when a whole search finds no move; then preferred leaders are elected.
-- Only the moves of this machine are changed by it. A reassignment of others stays as it is, and its partition
+- Only the controller's moves are changed by it: this machine's, those off surplus brokers (`draining`), and
+  all that were in progress when the driver took over. Other reassignments stay as they are, and their partition
   is not moved for balance for `LEFT_ALONE_MS`, unless it had to leave a broker that gets no replicas. A
   partition whose move was cancelled or replaced by others is not moved at all for that long.
 - No partition without a leader moves: nothing could be copied. Only partitions whose replicas are all in sync
@@ -157,10 +158,18 @@ class Balancer:
             partition = self._cluster.image.topics.partition(*key)
             if partition is not None:
                 self._placed.place(key, partition.target_replicas)
-                self._growing.update(partition.adding_replicas)
+                if partition.is_reassigning:
+                    self._adopt(key, partition)
         if len(keys) < _READ_PER_STEP:
             self._unread = None
             self._seen = (self._known_before & self._holders) - self._growing
+
+    def _adopt(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
+        """Take over a reassignment that was in progress: most are those of the driver before."""
+        self._growing.update(partition.adding_replicas)
+        before, after = partition.original_replicas, partition.target_replicas
+        self._moves[key] = Move(key, before, after, Goal.REPLICAS)
+        self._note_copying(key, _copying(partition))
 
     def _partition_changed(
         self,
@@ -342,10 +351,13 @@ class Balancer:
         partition = self._cluster.image.topics.partition(*key)
         return (
             partition is not None
-            and (_may_copy(partition) or (key in self._moves and partition.leader is not None))
+            and (_may_copy(partition) or (self._is_own(key, partition) and partition.leader is not None))
             and key not in self._cancelled
             and key not in self._begun
         )
+
+    def _is_own(self, key: TopicIdPartition, partition: PartitionRegistration) -> bool:
+        return key in self._moves or not self._cluster.surplus.isdisjoint(partition.removing_replicas)
 
     def _may_balance(self, key: TopicIdPartition) -> bool:
         partition = self._cluster.image.topics.partition(*key)

@@ -1,5 +1,7 @@
 """Healing and balancing by the controller: brokers that come and go, and administrators who know better."""
 
+# Long because each story of the balancer is told with the same cluster.
+
 from collections import Counter
 from datetime import timedelta
 from typing import Any
@@ -360,6 +362,34 @@ def test_driver_that_takes_over_gives_its_share_to_an_empty_broker(cluster: Clus
     cluster.wait(60_000)
     assert cluster.held[6] > 5
     assert cluster.is_whole
+
+
+def test_driver_that_takes_over_goes_on_with_moves(cluster: Cluster) -> None:
+    """A move to a broker that is lost meanwhile would never end, and each driver would add as many more."""
+    cluster.add(6)
+    cluster.wait(3_000, copies=False)
+    assert cluster.moving == COPIES_PER_BROKER
+    cluster.take_over()
+    cluster.wait(3_000, copies=False)
+    assert cluster.moving == COPIES_PER_BROKER
+    cluster.lose(6)
+    cluster.wait(60_000)
+    assert cluster.is_whole
+    assert 6 not in cluster.held
+
+
+def test_move_off_a_surplus_broker_to_a_lost_one_goes_elsewhere(cluster: Cluster) -> None:
+    """It would never be complete, and the cluster never smaller."""
+    cluster.add(6, 7, 8)
+    cluster.wait(60_000)
+    cluster.configure("sparklog.brokers.per.rack", "2")
+    cluster.wait(1_000, copies=False)
+    moves = [partition for partition in cluster.partitions if partition.is_reassigning]
+    lost = moves[0].adding_replicas[0]
+    cluster.lose(lost)
+    cluster.wait(60_000)
+    assert cluster.is_whole
+    assert not {6, 7, 8, lost} & set(cluster.held)
 
 
 @pytest.mark.parametrize("is_new_driver", [True, False])
