@@ -11,7 +11,7 @@ The rules:
   `sparklog.balance.enable=always` it begins also at intervals, if brokers differ too much (`is_uneven`). It
   ends when a whole search finds no move; then preferred leaders are elected.
 - Only the controller's moves are changed by it: this machine's, those off surplus brokers (`draining`), and
-  all that were in progress when the driver took over. Other reassignments stay as they are, and their partition
+  all that were in progress when the driver took over. Other reassignments stay as they are. Their partition
   is not moved for balance for `LEFT_ALONE_MS`, unless it had to leave a broker that gets no replicas. A
   partition whose move was cancelled or replaced by others is not moved at all for that long.
 - No partition without a leader moves: nothing could be copied. Only partitions whose replicas are all in sync
@@ -162,7 +162,7 @@ class Balancer:
                     self._adopt(key, partition)
         if len(keys) < _READ_PER_STEP:
             self._unread = None
-            self._seen = (self._known_before & self._holders) - self._growing
+            self._seen = set(self._known_before & self._holders) - self._growing
 
     def _adopt(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
         """Take over a reassignment that was in progress: most are those of the driver before."""
