@@ -4,12 +4,34 @@ A name that does not resolve here belongs to another machine.
 """
 
 import socket
-from functools import lru_cache
+import time
+from math import inf
+from typing import Final
+
+_NO_KEPT_S: Final = 60.0
+"""A name server may have failed, or an address may be added to the machine."""
+_MOST_KEPT: Final = 1024
+
+_kept: dict[str, tuple[bool, float]] = {}
+"""Answers by host, and until when they are used (monotonic)."""
 
 
-@lru_cache(maxsize=1024)
 def is_this_machine(host: str) -> bool:
-    """Return whether one of the host's addresses is this machine's; the answer is kept with the process."""
+    """Return whether one of the host's addresses is this machine's; a no is kept for a minute.
+
+    May wait for a name server.
+    """
+    kept = _kept.get(host)
+    if kept is not None and time.monotonic() < kept[1]:
+        return kept[0]
+    is_own = _has_own_address(host)
+    if len(_kept) >= _MOST_KEPT:
+        _kept.clear()
+    _kept[host] = is_own, inf if is_own else time.monotonic() + _NO_KEPT_S
+    return is_own
+
+
+def _has_own_address(host: str) -> bool:
     for family, address in addresses(host):
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             try:
@@ -24,7 +46,7 @@ def addresses(host: str) -> set[tuple[socket.AddressFamily, str]]:
     """Return the addresses of a host, by family; empty for an unknown one."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
-    except OSError:
+    except (OSError, UnicodeError):  # the latter: no host name can be so
         return set()
     return {
         (family, str(address[0]))

@@ -34,13 +34,16 @@ class ReaderPlace(NamedTuple):
         1
         """
         candidates = [leader, *sorted(each for each in in_sync if each != leader and each in brokers)]
-        own = {broker_id for broker_id, place in brokers.items() if self.is_own_host(place.host)}
+        if len(candidates) == 1:
+            return leader
+        # A host may take a question to a name server, so only those that matter are looked at.
         for broker_id in candidates:
-            if broker_id in own:
+            if broker_id in brokers and self.is_own_host(brokers[broker_id].host):
                 return broker_id
         rack = self.client_rack
         if rack is None:
-            racks = {brokers[broker_id].rack for broker_id in own}
+            others = (place for broker_id, place in brokers.items() if broker_id not in candidates)
+            racks = {place.rack for place in others if self.is_own_host(place.host)}
             rack = racks.pop() if len(racks) == 1 else None
         for broker_id in candidates:
             if rack is not None and broker_id in brokers and brokers[broker_id].rack == rack:

@@ -50,6 +50,20 @@ def test_host_with_brokers_of_several_racks_is_in_none_of_them() -> None:
     assert ReaderPlace(is_own_host="b".__eq__).nearest(0, [0, 3], places) == 0
 
 
+def test_hosts_that_do_not_matter_are_not_resolved() -> None:
+    """Each may cost a wait for a name server, before the first record of each task."""
+    resolved: list[str] = []
+
+    def is_own_host(host: str) -> bool:
+        resolved.append(host)
+        return host == "b"
+
+    assert ReaderPlace(is_own_host=is_own_host).nearest(0, [0, 1, 2], PLACES) == 1
+    assert ReaderPlace("zone-2", is_own_host=is_own_host).nearest(0, [0, 2], PLACES) == 2
+    assert ReaderPlace(is_own_host=is_own_host).nearest(0, [0], PLACES) == 0
+    assert resolved == ["a", "b", "a", "c"]
+
+
 def test_reader_beside_a_follower_fetches_from_it() -> None:
     """All of a range, without a request to the leader."""
 
