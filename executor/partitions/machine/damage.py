@@ -7,7 +7,9 @@ replica reads it. Then `find_damage` reads the same bytes (beside the loop).
 
 A leader with others in sync gives up: the controller takes its replica for lost, another one leads, and the
 log is cut where the damage begins and fetched again. A leader that is alone has the only copy. It goes on,
-and refuses what is damaged (`UnreadableRanges`).
+and refuses what is damaged (`UnreadableRanges`). So does a replica that gave up and has become the only one
+that can be elected cleanly, as the others stopped before its report was committed. No log is cut before the
+metadata has another leader, and the replica in neither the ISR, nor the ELR, nor the last known ELR.
 
 A follower of a slow or new leader asks again, too, and is not suspected. It refuses what is damaged, rests,
 and then names the partition in a request again. Records that a fetch session has read once more for another
