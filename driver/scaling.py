@@ -32,7 +32,7 @@ from sparklog.driver.spark.rack import Rack
 from sparklog.hosting import BrokerAssignment, ScaleError, StartError
 from sparklog.node.clocks import monotonic_ms
 from sparklog.node.metadata.cluster_size import ClusterSize
-from sparklog.protocol.types import BrokerId
+from sparklog.protocol.types import BrokerEpoch, BrokerId
 
 POLL_S: Final = 0.1
 PROGRESS_S: Final = 2.0
@@ -96,6 +96,8 @@ class Scaling:
         self._retries = Retries()
         self._failures: dict[str, str] = {}
         """The reason for which the last step of a job failed, by job."""
+        self._former_epochs: dict[BrokerId, BrokerEpoch] = {}
+        """The registrations that brokers had in jobs that were replaced."""
         self._asked_again = threading.Event()
         """Set to start jobs again that have ended, after a refusal for instance."""
         self._thread = InheritableThread(target=self._run, name="sparklog scaling", daemon=True)
@@ -215,6 +217,7 @@ class Scaling:
                 return
 
     def _possible_steps(self, state: ControllerState) -> list[Step]:
+        epochs = dict(state.broker_epochs)
         return next_steps(
             self._brokers_of_jobs(),
             self._ids.racks(self._wanted(state)),
@@ -222,6 +225,9 @@ class Scaling:
             drained=state.drained,
             registered=state.registered,
             unfenced=state.unfenced,
+            restarting=[
+                each for each, former in self._former_epochs.items() if epochs.get(each, former) <= former
+            ],
         )
 
     def _tried(self, step: Step) -> bool:
@@ -251,6 +257,10 @@ class Scaling:
             case ReplaceJob(name, brokers):
                 job = self._job(name)
                 staying = [each for each in job.assignments if each.node_id in brokers]
+                if (state := self._controller.state) is not None:
+                    self._former_epochs |= {
+                        each: epoch for each, epoch in state.broker_epochs if each in brokers
+                    }
                 with self._jobs.replacing_a_job():
                     self._end_job(job)
                     self._start_job(name, staying)

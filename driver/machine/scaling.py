@@ -12,7 +12,8 @@ The rules:
   nor registered have nothing to drain: a growth that got no slots, or was refused, is given up at once.
 - A job with drained brokers and with others is replaced by one of the others, when none of its surplus
   brokers is left to drain. Those that stay start again once, so only one such job is replaced at a time,
-  and only while all brokers that stay are unfenced.
+  and only while all brokers that stay are unfenced, with a newer registration than that of a job that was
+  replaced: a broker that ends and starts again within one look has never been fenced.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -60,6 +61,7 @@ def next_steps(
     drained: Collection[BrokerId],
     registered: Collection[BrokerId],
     unfenced: Collection[BrokerId],
+    restarting: Collection[BrokerId] = (),
 ) -> list[Step]:
     """Return the possible steps; those that end jobs first, since they free slots.
 
@@ -70,6 +72,7 @@ def next_steps(
         drained: The surplus brokers that may end.
         registered: The brokers that the cluster has, fenced ones included.
         unfenced: The brokers that serve.
+        restarting: The brokers of replaced jobs that are not registered again.
 
     >>> next_steps({"rack-0": [0]}, {"rack-0": [0, 1000]}, surplus=(), drained=(),
     ...            registered=(0,), unfenced=(0,))
@@ -95,7 +98,7 @@ def next_steps(
         staying = tuple(each for each in brokers if each not in leaving)
         if not staying:
             ends.append(EndJob(name))
-        elif running - leaving <= set(unfenced):
+        elif running - leaving <= set(unfenced) - set(restarting):
             replacements.append(ReplaceJob(name, staying))
     return ends + starts + replacements[:1]
 

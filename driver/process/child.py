@@ -258,4 +258,5 @@ def _state_of(server: ControllerServer, started: ClusterSize) -> ControllerState
         brokers_per_rack=brokers_per_rack,
         surplus=tuple(server.surplus.items()),
         drained=tuple(sorted(server.drained)),
+        broker_epochs=tuple((each, broker.broker_epoch) for each, broker in sorted(image.brokers.items())),
     )

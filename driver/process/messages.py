@@ -17,7 +17,7 @@ from sparklog.driver.process.machine.supervision import (
     StopInOrder,
 )
 from sparklog.driver.ui.tab_source import MadePage, MadeTab, Observed
-from sparklog.protocol.types import BrokerId
+from sparklog.protocol.types import BrokerEpoch, BrokerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,8 @@ class ControllerState:
     """The brokers beyond that size, with the number of replicas that are still on each."""
     drained: tuple[BrokerId, ...]
     """Those that may end: without replicas, and without a vote."""
+    broker_epochs: tuple[tuple[BrokerId, BrokerEpoch], ...]
+    """The epoch of each broker's registration."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,15 @@ def test_job_with_brokers_that_stay_is_replaced_once_all_others_serve() -> None:
     ]
 
 
+def test_job_is_not_replaced_before_brokers_of_the_last_replaced_one_are_registered_again() -> None:
+    """A broker that ends and starts again within one look is unfenced all the time, and out of sync."""
+    half = {"rack-0": [0], "rack-1": [2, 3]}
+    state = {"surplus": (3,), "drained": (3,), "registered": ALL, "unfenced": ALL}
+    wanted = {"rack-0": [0], "rack-1": [2]}
+    assert next_steps(half, wanted, **state, restarting=(0,)) == []
+    assert next_steps(half, wanted, **state, restarting=()) == [ReplaceJob("rack-1", (2,))]
+
+
 def test_size_is_reached_when_exactly_its_brokers_run_and_serve() -> None:
     """`Cluster.scale` returns then."""
     wanted = {"rack-0": [0], "rack-1": [1]}

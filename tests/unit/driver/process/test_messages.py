@@ -57,7 +57,21 @@ def test_message_of_the_driver_arrives_as_it_was_sent(message: FromDriver) -> No
 @pytest.mark.parametrize(
     "message",
     [
-        ControllerState(None, False, "waits", (0,), (0, 1), False, 7, True, 3, None, ((3, 12), (4, 0)), (4,)),
+        ControllerState(
+            cluster_id=None,
+            lacks_voters=False,
+            missing="waits",
+            unfenced=(0,),
+            registered=(0, 1),
+            serves=False,
+            owner_epoch=7,
+            is_copied=True,
+            racks=3,
+            brokers_per_rack=None,
+            surplus=((3, 12), (4, 0)),
+            drained=(4,),
+            broker_epochs=((0, 12), (1, 17)),
+        ),
         Resized(9, "too few"),
         LogLine("a", 20, "b", 1.0, "c", "d.py", 7, None),
         TabMade(7, MadeTab(MadePage("<p>", "{}"), (StageText(1, "a\nb"),))),
