@@ -111,6 +111,12 @@ class ActiveController:
             if cluster.is_new_application
             else None
         )
+        self.surplus: Mapping[BrokerId, int] = {}
+        """The brokers beyond the cluster's size, each with the number of replicas still on it."""
+        self.drained: frozenset[BrokerId] = frozenset()
+        """The surplus brokers that may end: they have no replica and no vote."""
+        self._emptied_at: dict[BrokerId, Offset] = {}
+        """The end of the decisions when each of the surplus brokers was first found to be empty."""
         self._members: tuple[object, frozenset[BrokerId]] = (None, frozenset())
         """The registrations and the drained brokers by which voters were last wanted."""
         self._cluster_id = cluster_id
@@ -206,15 +212,24 @@ class ActiveController:
         self.fetches.expire(monotonic_ms())
         self._want_voters()
         self._unregister_drained()
+        self._note_surplus()
         voters = self.quorum.next_voters(self._announced.values(), monotonic_ms())
         if voters is not None:
             self._change_voters(voters)
 
-    @property
-    def drained(self) -> frozenset[BrokerId]:
-        """The surplus brokers that may end: they have no replica and no vote."""
+    def _note_surplus(self) -> None:
+        """Note the surplus brokers, for other threads too, and those that may end by what is committed."""
+        self.surplus = self.controller.surplus
+        offset = self.controller.image.end_offset
+        emptied = self.controller.emptied(self.quorum.are_voters_caught_up(monotonic_ms()))
+        self._emptied_at = {each: self._emptied_at.get(each, offset) for each in emptied}
         voters = {key.node_id for key in self.quorum.voters.keys}
-        return frozenset(each for each, held in self.controller.surplus.items() if not held) - voters
+        self.drained = (
+            frozenset(
+                each for each, emptied_at in self._emptied_at.items() if emptied_at <= self.image.end_offset
+            )
+            - voters
+        )
 
     def _want_voters(self) -> None:
         """Let the first broker of each rack vote, of those that registered too; drained ones leave last."""
@@ -324,6 +339,7 @@ class ActiveController:
             self._any_live.set()
         else:
             self._any_live.clear()
+        self._note_surplus()
         self._host.committed(image, dict(self.controller.departure_reasons))
         log = self._log
         metadata = MetadataSnapshot(image, log.voters_before(image.end_offset), log.last_timestamp_ms)

@@ -265,7 +265,7 @@ class ControllerServer:
         """The brokers beyond the cluster's size, each with the number of replicas still on it."""
         started = self._started_controller
         active = None if started is None else started.active_controller
-        return {} if active is None else active.controller.surplus
+        return {} if active is None else active.surplus
 
     @property
     def drained(self) -> frozenset[BrokerId]:

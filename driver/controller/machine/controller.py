@@ -42,7 +42,7 @@ from sparklog.driver.controller.machine.activation import (
 from sparklog.driver.controller.machine.balancing.balancer import Balancer
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.controller_result import ControllerResult
-from sparklog.driver.controller.machine.draining import Draining
+from sparklog.driver.controller.machine.draining import Draining, is_drained
 from sparklog.driver.controller.machine.elections import elect_leaders, name_all, settle
 from sparklog.driver.controller.machine.internal_topics import InternalTopicRepair
 from sparklog.driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
@@ -164,6 +164,26 @@ class Controller:
         """The brokers beyond the cluster's configured size, each with the number of replicas still on it."""
         held = self._cluster.topic_index.load.held
         return {each: held[each] for each in sorted(self._cluster.surplus)}
+
+    def emptied(self, are_voters_caught_up: bool) -> frozenset[BrokerId]:
+        """Return the surplus brokers without replicas that may end.
+
+        A rack that keeps some of its brokers starts these again, so voters and replicas are in sync first.
+        """
+        brokers, surplus = self.image.brokers, self._cluster.surplus
+        emptied = frozenset(each for each in surplus if is_drained(self._cluster, each))
+        if not emptied or (are_voters_caught_up and self._is_in_sync(brokers.keys() - surplus)):
+            return emptied
+        smaller = {broker.rack for each, broker in brokers.items() if each not in surplus}
+        return frozenset(each for each in emptied if brokers[each].rack not in smaller)
+
+    def _is_in_sync(self, broker_ids: Collection[BrokerId]) -> bool:
+        """Whether the brokers are active, and in the ISR of each partition of which they have a replica."""
+        index = self._cluster.topic_index
+        return all(
+            self._cluster.is_active(each) and len(index.in_sync[each]) == index.load.held[each]
+            for each in broker_ids
+        )
 
     def unregister_drained(self, voters: Collection[BrokerId], now_ms: int) -> ControllerResult:
         """Unregister a surplus broker that has ended, once it has no replica and no vote."""

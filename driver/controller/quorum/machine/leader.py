@@ -125,6 +125,10 @@ class QuorumLeader:
         remaining = self.voters.without(unwanted[-1])
         return remaining if self._is_caught_up_majority(remaining, now_ms) else None
 
+    def are_voters_caught_up(self, now_ms: int) -> bool:
+        """Whether any one voter may be away without the others lacking a majority."""
+        return all(self._is_caught_up(key, now_ms) for key in self.voters.keys)
+
     def _is_caught_up_majority(self, voters: VoterSet, now_ms: int) -> bool:
         return len(voters) > 0 and voters.is_majority(
             key for key in voters.keys if self._is_caught_up(key, now_ms)

@@ -17,7 +17,9 @@ from kio.schema.incremental_alter_configs.v1.request import (
 )
 
 from sparklog.driver.controller.machine.draining import AWAY_MS, LOOK_AGAIN_MS, LOOKS_PER_PLAN, MAX_IN_FLIGHT
+from sparklog.driver.controller.machine.requests.cluster_size import size_request
 from sparklog.node.config.keys.controller_keys import RACKS_KEY, READ_ONLY_KEY
+from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.node.metadata.image import PartitionRegistration
 from sparklog.protocol.errors import ErrorCode
 from tests.unit.driver.controller.conversation import Conversation, creatable
@@ -195,6 +197,29 @@ def test_surplus_broker_without_a_session_is_unregistered_only_after_a_long_abse
     assert cluster.controller.unregister_drained((), cluster.now_ms).records == []
     assert cluster.controller.unregister_drained((), cluster.now_ms + AWAY_MS - 1).records == []
     assert cluster.controller.unregister_drained((), cluster.now_ms + AWAY_MS).records != []
+
+
+def test_broker_of_a_rack_that_stays_ends_only_while_all_that_stay_are_in_sync() -> None:
+    """Its rack's job is started again: with another replica out of sync, a partition would go offline."""
+    cluster = Conversation(broker_session_timeout_ms="600000")
+    for broker_id, rack in enumerate(("rack-0", "rack-1", "rack-0", "rack-1", "rack-2")):
+        cluster.start(broker_id, rack=rack)
+    cluster.say(size_request(ClusterSize(2, 1)))
+    cluster.create(creatable("t", assignments={0: (0, 1)}))
+    assert cluster.controller.emptied(True) == {2, 3, 4}
+    assert cluster.controller.emptied(False) == {4}
+    cluster.take(cluster.controller.broker_gone(0, cluster.epoch(0)))
+    assert cluster.controller.emptied(True) == {4}, "all of its rack leaves"
+    cluster.start(0, rack="rack-0")
+    assert cluster.partition().isr == (1,)
+    assert cluster.controller.emptied(True) == {4}, "unfenced is not in sync"
+    cluster.propose(
+        1,
+        (0, 1),
+        leader_epoch=cluster.partition().leader_epoch,
+        partition_epoch=cluster.partition().partition_epoch,
+    )
+    assert cluster.controller.emptied(True) == {2, 3, 4}
 
 
 def test_fenced_brokers_get_no_replica_from_a_drain(cluster: Conversation) -> None:
