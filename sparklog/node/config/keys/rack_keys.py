@@ -1,5 +1,7 @@
 """The keys of racks: their names, and the hosts on which their brokers should run. Not keys of Kafka's."""
 
+import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -8,6 +10,9 @@ from sparklog.node.config.definition import LIST, ConfigError, config_key
 
 NAMES_KEY: Final = "sparklog.rack.names"
 HOSTS_KEY: Final = "sparklog.rack.hosts"
+_NUMBERED: Final = re.compile(r"rack-([1-9][0-9]{0,5})")
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +58,27 @@ class RackKeys:
     def check_racks(self, racks: int) -> None:
         """Check that the names and hosts are those of a cluster of `racks` racks.
 
+        Hosts of racks that a larger cluster would have are kept for it.
+
         Raises:
-            ConfigError: Two racks have one name, or a host is in a rack that the cluster does not have.
+            ConfigError: Two racks have one name, or a host is in a rack that the cluster can't have.
         """
         names = [self.rack_name(number) for number in range(racks)]
         if len(set(names)) < racks:
             raise ConfigError(NAMES_KEY, ",".join(names), "two racks of the cluster have the same name")
         for rack, hosts in self.hosts_of_racks.items():
-            if rack not in names:
+            if rack in names:
+                continue
+            if rack in self.sparklog_rack_names or _is_number_beyond(
+                rack, max(racks, len(self.sparklog_rack_names))
+            ):
+                logger.warning("%s has hosts of %s, a rack that only a larger cluster has", HOSTS_KEY, rack)
+            else:
                 raise ConfigError(
                     HOSTS_KEY, f"{min(hosts)}={rack}", f"the racks are {', '.join(names)}; set {NAMES_KEY}"
                 )
+
+
+def _is_number_beyond(rack: str, racks: int) -> bool:
+    found = _NUMBERED.fullmatch(rack)
+    return found is not None and int(found[1]) >= racks

@@ -39,3 +39,14 @@ def test_names_that_are_no_racks_of_the_cluster_are_refused(keys: dict[str, str]
     """Replicas of a partition would share a rack, or a preference have no effect, without a word."""
     with pytest.raises(ConfigError, match=said):
         BrokerConfig.from_mapping(keys).check_racks(2)
+
+
+@pytest.mark.parametrize(("names", "rack"), [("", "rack-2"), ("zone-a,zone-b,zone-c", "zone-c")])
+def test_hosts_of_racks_to_come_are_kept_with_a_warning(
+    names: str, rack: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cluster that shrinks keeps its configuration, and one that will grow may have it beforehand."""
+    config = BrokerConfig.from_mapping({"sparklog.rack.names": names, "sparklog.rack.hosts": f"h={rack}"})
+    config.check_racks(2)
+    assert f"sparklog.rack.hosts has hosts of {rack}" in caplog.text
+    config.check_racks(3)
