@@ -428,7 +428,9 @@ class ControllerServer:
                 return
             lead = won.result()
             image = await asyncio.to_thread(log.image)
-            if (conflict := rack_conflict(image, self._expected_brokers)) is not None:
+            if (
+                conflict := rack_conflict(image, self._expected_brokers, self._config.sparklog_rack_names)
+            ) is not None:
                 raise StaleDirectoriesError(conflict)
             assert self._candidate.cluster_id is not None, "known before the first request for a vote"
             active_controller = started.active_controller = ActiveController(

@@ -38,7 +38,7 @@ class ClusterSize(NamedTuple):
         >>> ClusterSize.of({0: "rack-0", 1: "rack-1", 1001: "rack-1"})
         ClusterSize(racks=2, brokers_per_rack=2)
         """
-        by_rack = _by_rack(racks, rack_names)
+        by_rack = brokers_by_rack(racks, rack_names)
         return cls(max(by_rack, default=0) + 1, max(map(len, by_rack.values()), default=1))
 
 
@@ -62,7 +62,7 @@ def beyond(
     [2]
     """
     leaving: set[BrokerId] = set()
-    for rack, broker_ids in _by_rack(racks, rack_names).items():
+    for rack, broker_ids in brokers_by_rack(racks, rack_names).items():
         if max_racks is not None and rack >= max_racks:
             leaving.update(broker_ids)
         elif max_brokers_per_rack is not None:
@@ -70,7 +70,7 @@ def beyond(
     return frozenset(leaving)
 
 
-def _by_rack(
+def brokers_by_rack(
     racks: Mapping[BrokerId, str | None], rack_names: Sequence[str] | None
 ) -> dict[int, list[BrokerId]]:
     """Return the brokers of each of the application's racks by its number, lowest ids first."""

@@ -25,3 +25,14 @@ def test_start_with_further_racks_or_fewer_conflicts_with_nothing() -> None:
             rack_conflict(cluster.image, [ExpectedBroker(each, f"rack-{each}") for each in range(racks)])
             is None
         )
+
+
+def test_conflict_names_the_brokers_a_rack_by_which_ids_were_counted() -> None:
+    """A cluster of two brokers a rack that keeps one of each is refused with the number it has now."""
+    cluster = Conversation()
+    for rack in range(3):
+        cluster.start(2 * rack, rack=f"rack-{rack}")
+    cluster.start(1003, rack="rack-3")
+    message = rack_conflict(cluster.image, [ExpectedBroker(each, f"rack-{each}") for each in range(3)])
+    assert message is not None
+    assert "racks=4 and brokers_per_rack=2" in message
