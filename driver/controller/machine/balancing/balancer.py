@@ -11,7 +11,7 @@ The rules:
   `sparklog.balance.enable=always` it begins also at intervals, if brokers differ too much (`is_uneven`). It
   ends when a whole search finds no move; then preferred leaders are elected.
 - Only the controller's moves are changed by it: this machine's, those off surplus brokers (`draining`), and
-  all that were in progress when the driver took over. Other reassignments stay as they are. Their partition
+  all that were in progress when the driver took over. A reassignment of others stays as it is; its partition
   is not moved for balance for `LEFT_ALONE_MS`, unless it had to leave a broker that gets no replicas. A
   partition whose move was cancelled or replaced by others is not moved at all for that long.
 - No partition without a leader moves: nothing could be copied. Only partitions whose replicas are all in sync
@@ -96,7 +96,7 @@ class Balancer:
         self._active: dict[BrokerId, str | None] = {}
         """The brokers that may get replicas, with their racks."""
         self._seen: set[BrokerId] = set()
-        """The brokers that were active, and not lost since: their return is no addition."""
+        """The brokers that were active, and not lost or surplus since: their return is no addition."""
         self._is_balancing = False
         self._evens_replicas = self._evens_leaders = False
         self._search: Search | None = None
@@ -162,7 +162,7 @@ class Balancer:
                     self._adopt(key, partition)
         if len(keys) < _READ_PER_STEP:
             self._unread = None
-            self._seen = set(self._known_before & self._holders) - self._growing
+            self._seen = (self._holders & self._known_before) - self._growing
 
     def _adopt(self, key: TopicIdPartition, partition: PartitionRegistration) -> None:
         """Take over a reassignment that was in progress: most are those of the driver before."""
@@ -188,7 +188,8 @@ class Balancer:
         if move is not None:
             if target != move.after:
                 self._move_ended(key)
-                self._cancelled[key] = self._after(LEFT_ALONE_MS)
+                if self._cluster.surplus.isdisjoint({*move.after} - {*target}):
+                    self._cancelled[key] = self._after(LEFT_ALONE_MS)
             elif not partition.is_reassigning:
                 self._move_ended(key)
             else:
@@ -308,7 +309,7 @@ class Balancer:
                 )
                 self._is_balancing = True
                 self._has_changed = True
-        self._seen = (self._seen | active.keys()) - self._lost
+        self._seen = (self._seen | active.keys()) - self._lost - self._cluster.surplus
 
     def _searched(self) -> Search:
         """Search for moves, for the stronger goals first."""

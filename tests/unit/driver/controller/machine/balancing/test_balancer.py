@@ -1,6 +1,5 @@
-"""Healing and balancing by the controller: brokers that come and go, and administrators who know better."""
-
 # Long because each story of the balancer is told with the same cluster.
+"""Healing and balancing by the controller: brokers that come and go, and administrators who know better."""
 
 from collections import Counter
 from datetime import timedelta
@@ -390,6 +389,34 @@ def test_move_off_a_surplus_broker_to_a_lost_one_goes_elsewhere(cluster: Cluster
     cluster.wait(60_000)
     assert cluster.is_whole
     assert not {6, 7, 8, lost} & set(cluster.held)
+
+
+def test_move_to_a_broker_that_becomes_surplus_is_no_cancellation_by_an_administrator(
+    cluster: Cluster,
+) -> None:
+    """Its partition is healed like others, not an hour later."""
+    cluster.add(6, 7, 8)
+    cluster.wait(3_000, copies=False)
+    assert cluster.moving > 0
+    cluster.configure("sparklog.brokers.per.rack", "2")
+    cluster.wait(30_000)
+    assert not {6, 7, 8} & set(cluster.held)
+    cluster.lose(4)
+    cluster.wait(60_000)
+    assert cluster.is_whole
+    assert 4 not in cluster.held
+
+
+def test_brokers_that_stay_after_all_get_their_share_again(cluster: Cluster) -> None:
+    """They are empty, and nothing else would ever fill them."""
+    cluster.add(6, 7, 8)
+    cluster.wait(60_000)
+    cluster.configure("sparklog.brokers.per.rack", "2")
+    cluster.wait(60_000)
+    assert not {6, 7, 8} & set(cluster.held)
+    cluster.configure("sparklog.brokers.per.rack", "3")
+    cluster.wait(60_000)
+    assert set(cluster.held.values()) == {10}
 
 
 @pytest.mark.parametrize("is_new_driver", [True, False])
