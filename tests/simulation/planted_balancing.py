@@ -37,12 +37,13 @@ def _copies_not_counted_down() -> Sequence[Replacement]:
 
 
 def _racks_not_parted() -> Sequence[Replacement]:
-    def replaced(placed: Any, surroundings: Any, partition: Any, old: BrokerId, goal: Any) -> Move | None:
+    def replaced(placed: Any, surroundings: Any, partition: Any, old: Any, goal: Any) -> Move | None:
         replicas = placed.replicas[partition]
         free = [each for each in surroundings.racks if each not in replicas]
-        if not free or goal is moves.Goal.RACKS:
+        if len(free) < len(old) or goal is moves.Goal.RACKS:
             return None
-        after = tuple(max(free) if each == old else each for each in replicas)
+        best = dict(zip(old, sorted(free, reverse=True), strict=False))
+        after = tuple(best.get(each, each) for each in replicas)
         return Move(partition, replicas, after, goal)
 
     return [Replacement(moves, "_replaced", replaced)]
