@@ -1,8 +1,9 @@
 """The command `sparklog-balance BOOTSTRAP`: show which replicas the cluster's balancing would move.
 
-A dry run: nothing is changed. Brokers that are away count as lost, and partitions that are being reassigned
-or have no leader stay where they are. With --json the plan is printed as the file that
-`kafka-reassign-partitions.sh --execute` takes, for a cluster with sparklog.balance.enable=false.
+A dry run: nothing is changed. Brokers that are away count as lost. Partitions that are being reassigned, have
+no leader, or have a replica on a broker beyond the configured size of the cluster stay where they are. With
+--json the plan is printed as the file that `kafka-reassign-partitions.sh --execute` takes, for a cluster with
+sparklog.balance.enable=false.
 """
 
 import argparse
@@ -18,10 +19,12 @@ from sparklog.driver.controller.machine.balancing.moves import Move, Surrounding
 from sparklog.driver.controller.machine.balancing.placed_replicas import PlacedReplicas
 from sparklog.driver.controller.machine.balancing.plan import plan
 from sparklog.jobs.command_config import add_command_config, check_answers, command_client
+from sparklog.node.metadata.cluster_size import beyond
 from sparklog.node.printable import printable
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import TopicIdPartition, TopicPartition
 from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.cluster_size import ConfiguredSize, configured_size
 
 _TIMEOUT: Final = timedelta(seconds=10)
 _NO_LEADER: Final = -1
@@ -39,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = command_client(options.bootstrap, options.command_config)
         check_answers(config)
         with ClusterClient(config) as client:
-            moves, names = planned(client.metadata(), _reassigned(client))
+            moves, names = planned(client.metadata(), _reassigned(client), configured_size(client))
     except (KafkaError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -48,10 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def planned(
-    metadata: Any, reassigned: frozenset[TopicPartition]
+    metadata: Any, reassigned: frozenset[TopicPartition], size: ConfiguredSize
 ) -> tuple[list[Move], dict[TopicIdPartition, TopicPartition]]:
     """Return the plan for a cluster's Metadata response, and the partitions' names."""
     racks = {broker.node_id: broker.rack for broker in metadata.brokers}
+    surplus = beyond(racks, size.racks, size.brokers_per_rack)
     placed = PlacedReplicas()
     names: dict[TopicIdPartition, TopicPartition] = {}
     fixed: set[TopicIdPartition] = set()
@@ -60,10 +64,12 @@ def planned(
             key = TopicIdPartition(topic.topic_id, partition.partition_index)
             names[key] = TopicPartition(topic.name, partition.partition_index)
             placed.place(key, tuple(partition.replica_nodes))
-            if partition.leader_id == _NO_LEADER or names[key] in reassigned:
+            leaves = not surplus.isdisjoint(partition.replica_nodes)
+            if partition.leader_id == _NO_LEADER or names[key] in reassigned or leaves:
                 fixed.add(key)
     away = {broker_id for broker_id, held in placed.held.items() if held} - racks.keys()
-    return plan(placed, Surroundings(racks, may_move=lambda key: key not in fixed), away), names
+    staying = {broker_id: rack for broker_id, rack in racks.items() if broker_id not in surplus}
+    return plan(placed, Surroundings(staying, may_move=lambda key: key not in fixed), away), names
 
 
 def lines(moves: Sequence[Move], names: dict[TopicIdPartition, TopicPartition]) -> list[str]:

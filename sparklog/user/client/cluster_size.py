@@ -6,6 +6,7 @@ The keys are `sparklog.racks` and `sparklog.brokers.per.rack`; Kafka's kafka-con
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 from kio.schema.incremental_alter_configs.v1.request import (
     AlterableConfig,
     AlterConfigsResource,
@@ -31,6 +32,34 @@ class Members(NamedTuple):
         """Return the brokers beyond that size, each with its number of replicas."""
         leaving = beyond(self.racks, racks, brokers_per_rack)
         return {each: self.replicas.get(each, 0) for each in sorted(leaving)}
+
+
+class ConfiguredSize(NamedTuple):
+    """The size of a cluster by its configuration; None is no limit."""
+
+    racks: int | None = None
+    brokers_per_rack: int | None = None
+
+
+def configured_size(cluster: ClusterClient) -> ConfiguredSize:
+    """Return the size that the cluster has, or is about to have.
+
+    Raises:
+        KafkaError: the configuration of all brokers may not be described, or no broker answers.
+    """
+    keys = (RACKS_KEY, BROKERS_PER_RACK_KEY)
+    resource = DescribeConfigsResource(resource_type=_BROKER, resource_name="", configuration_keys=keys)
+    broker_id, channel = cluster.any_channel()
+    try:
+        response = channel.request(DescribeConfigsRequest(resources=(resource,)))
+    except KafkaError:
+        cluster.disconnect(broker_id)
+        raise
+    (result,) = response.results
+    if result.error_code is not ErrorCode.none:
+        raise KafkaError(result.error_code, result.error_message or result.error_code.name)
+    values = {each.name: int(each.value) for each in result.configs if each.value is not None}
+    return ConfiguredSize(values.get(RACKS_KEY), values.get(BROKERS_PER_RACK_KEY))
 
 
 def alter_size(cluster: ClusterClient, racks: int | None, brokers_per_rack: int | None) -> None:

@@ -15,6 +15,7 @@ from sparklog.jobs.balance import as_json, lines, planned
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import TopicPartition
+from sparklog.user.client.cluster_size import ConfiguredSize
 
 
 def metadata(replicas: list[tuple[int, ...]], *, brokers: range) -> Any:
@@ -52,7 +53,9 @@ def metadata(replicas: list[tuple[int, ...]], *, brokers: range) -> Any:
 
 def test_plan_for_a_broker_that_is_away_is_a_file_for_kafkas_tool() -> None:
     """With balancing off, the plan is carried out by a human."""
-    moves, names = planned(metadata([(3, 0), (0, 1), (1, 2)], brokers=range(3)), frozenset())
+    moves, names = planned(
+        metadata([(3, 0), (0, 1), (1, 2)], brokers=range(3)), frozenset(), ConfiguredSize()
+    )
     assert json.loads(as_json(moves, names)) == {
         "version": 1,
         "partitions": [{"topic": "t", "partition": 0, "replicas": [2, 0]}],
@@ -66,6 +69,14 @@ def test_plan_for_a_broker_that_is_away_is_a_file_for_kafkas_tool() -> None:
 def test_plan_leaves_partitions_alone_that_are_reassigned_or_have_no_leader() -> None:
     """They do not move by themselves either."""
     response = metadata([(3, 0), (3, 4)], brokers=range(3))
-    moves, names = planned(response, frozenset({TopicPartition("t", 0)}))
+    moves, names = planned(response, frozenset({TopicPartition("t", 0)}), ConfiguredSize())
     assert moves == []
     assert lines(moves, names) == ["The cluster is balanced: nothing would move."]
+
+
+def test_plan_moves_nothing_to_or_off_brokers_that_leave_the_cluster() -> None:
+    """The cluster drains these itself, and would take back what was moved there."""
+    response = metadata([(0, 1), (0, 1), (0, 1), (0, 1), (2, 3)], brokers=range(4))
+    moves, _ = planned(response, frozenset(), ConfiguredSize(racks=3))
+    assert moves
+    assert not any(3 in move.before or 3 in move.after for move in moves)
