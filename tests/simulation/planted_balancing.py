@@ -30,10 +30,14 @@ def _moved_there_and_back() -> Sequence[Replacement]:
 
 
 def _copies_not_counted_down() -> Sequence[Replacement]:
-    def forget(self: Balancer, key: TopicIdPartition) -> None:
-        self._moves.pop(key, None)
+    note = Balancer._note_copying
 
-    return [Replacement(Balancer, "_move_ended", forget)]
+    def forget(self: Balancer, key: TopicIdPartition, broker_ids: tuple[BrokerId, ...]) -> None:
+        copies = self._copies.copy()
+        note(self, key, broker_ids)
+        self._copies |= copies
+
+    return [Replacement(Balancer, "_note_copying", forget)]
 
 
 def _racks_not_parted() -> Sequence[Replacement]:
