@@ -166,6 +166,7 @@ class SimulatedChannel:
         client_id: str,
         timeout_s: float = 30.0,
         *,
+        connect_timeout_s: float | None = None,
         max_response_bytes: int = 0,
         tls: TlsSettings | None = None,
         login: Login | None = None,
