@@ -426,7 +426,7 @@ def test_placement_by_an_administrator_outlasts_a_driver_and_a_pause_of_balancin
     """Brokers with few replicas were not added by that."""
     cluster = Cluster(0, 1, 2, 3, 4, 5)
     cluster.wait(2_000)
-    placed = dict.fromkeys(range(12), (0, 1, 2)) | {12: (3, 4, 5)}
+    placed: dict[int, tuple[int, ...]] = {**dict.fromkeys(range(12), (0, 1, 2)), 12: (3, 4, 5)}
     cluster.create(creatable("t", assignments=placed))
     if is_new_driver:
         cluster.take_over()
