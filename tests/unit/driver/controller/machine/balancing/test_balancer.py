@@ -20,7 +20,7 @@ from sparklog.node.metadata.schemas import ConfigRecord, LeaderRecoveryState, Re
 from tests.unit.driver.controller.conversation import Conversation, creatable, registration
 
 REPLACE_AFTER_MS = 10_000
-RACKS = {broker_id: "abc"[broker_id % 3] for broker_id in range(9)}
+RACKS = {broker_id: f"rack-{broker_id % 3}" for broker_id in range(9)}
 
 
 class Cluster(Conversation):
