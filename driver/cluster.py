@@ -191,10 +191,7 @@ class SparkCluster:
         """Change the size of the running cluster; see `sparklog.Cluster.scale`."""
         if racks is None and brokers_per_rack is None:
             raise ScaleError("name the new number of racks, of brokers_per_rack, or both")
-        size = ClusterSize(
-            self.size.racks if racks is None else racks,
-            self.size.brokers_per_rack if brokers_per_rack is None else brokers_per_rack,
-        )
+        size = self.size.changed(racks, brokers_per_rack)
         preflight.check_counts(*size)
         missing = self._scaling.missing(size)
         if missing:

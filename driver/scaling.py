@@ -23,6 +23,7 @@ from sparklog.driver.machine.scaling import (
     Retries,
     StartJob,
     Step,
+    brokers_of,
     is_reached,
     next_steps,
 )
@@ -119,8 +120,7 @@ class Scaling:
 
     def missing(self, size: ClusterSize) -> int:
         """Return the number of brokers that have to be started for that size."""
-        running = {each for brokers in self._brokers_of_jobs().values() for each in brokers}
-        return sum(each not in running for brokers in self._ids.racks(size).values() for each in brokers)
+        return len(brokers_of(self._ids.racks(size)) - brokers_of(self._brokers_of_jobs()))
 
     def scale(self, size: ClusterSize, timeout_s: float | None) -> None:
         """Change the size, and wait until the cluster has it.
@@ -167,9 +167,7 @@ class Scaling:
             raise ScaleError(f"the controller ended before the cluster had its size of {size}: {failure}")
 
     def _wanted(self, state: ControllerState) -> ClusterSize:
-        return ClusterSize(
-            state.racks or self._started.racks, state.brokers_per_rack or self._started.brokers_per_rack
-        )
+        return self._started.changed(state.racks, state.brokers_per_rack)
 
     def _brokers_of_jobs(self) -> dict[str, list[BrokerId]]:
         return {rack.name: [each.node_id for each in rack.assignments] for rack in self._jobs.racks}
@@ -186,7 +184,7 @@ class Scaling:
         if state is None:
             return "its controller is started again"
         parts = [f"broker {each} leaves, {held} replicas are left on it" for each, held in state.surplus]
-        wanted = {each for brokers in self._ids.racks(self._wanted(state)).values() for each in brokers}
+        wanted = brokers_of(self._ids.racks(self._wanted(state)))
         for rack in self._jobs.racks:
             for assignment in rack.assignments:
                 if assignment.node_id in wanted and assignment.node_id not in state.unfenced:

@@ -39,7 +39,7 @@ class BrokerIds(NamedTuple):
         {'rack-0': [0, 1000], 'rack-1': [1, 1001]}
         """
         return {
-            self.rack_names[rack] if rack < len(self.rack_names) else rack_name(rack): [
+            rack_name(rack, self.rack_names): [
                 self.broker_id(rack, number) for number in range(size.brokers_per_rack)
             ]
             for rack in range(size.racks)

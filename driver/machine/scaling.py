@@ -1,10 +1,9 @@
 """The next steps of a driver that gives a cluster its size: jobs to start, to end, and to replace.
 
 Pure. The caller carries out one step (`Retries.due`) and then looks again: a step takes up to a minute, in
-which the size may be given up. Every broker of the
-cluster's size runs in one job of its rack. A rack's first job has the brokers of the application's start,
-or of the scaling that added the rack; brokers that a rack gets later run in further jobs, since a barrier
-job has a fixed number of tasks.
+which the size may be given up. Every broker of the cluster's size runs in one job of its rack. A rack's first
+job has the brokers of the application's start, or of the scaling that added the rack; brokers that a rack
+gets later run in further jobs, since a barrier job has a fixed number of tasks.
 
 The rules:
 
@@ -53,6 +52,11 @@ class ReplaceJob:
 Step: TypeAlias = StartJob | EndJob | ReplaceJob
 
 
+def brokers_of(groups: Mapping[str, Sequence[BrokerId]]) -> set[BrokerId]:
+    """Return all brokers of jobs, or of racks."""
+    return {each for brokers in groups.values() for each in brokers}
+
+
 def next_steps(
     jobs: Mapping[str, Sequence[BrokerId]],
     wanted: Mapping[str, Sequence[BrokerId]],
@@ -78,8 +82,7 @@ def next_steps(
     ...            registered=(0,), unfenced=(0,))
     [StartJob(name='rack-0-broker-1000', rack='rack-0', brokers=(1000,))]
     """
-    members = {each for brokers in wanted.values() for each in brokers}
-    running = {each for brokers in jobs.values() for each in brokers}
+    members, running = brokers_of(wanted), brokers_of(jobs)
     given_up = running - members - set(registered)
     leaving = given_up | set(surplus)
     may_end = given_up | set(drained)
@@ -141,6 +144,5 @@ def is_reached(
     unfenced: Collection[BrokerId],
 ) -> bool:
     """Whether exactly the wanted brokers have jobs, and serve."""
-    members = {each for brokers in wanted.values() for each in brokers}
-    running = {each for brokers in jobs.values() for each in brokers}
+    members, running = brokers_of(wanted), brokers_of(jobs)
     return not surplus and running == members and members <= set(unfenced)

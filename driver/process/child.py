@@ -243,7 +243,7 @@ def _tab_of(config: BrokerConfig, server: ControllerServer) -> "TabMaker":
 def _state_of(server: ControllerServer, started: ClusterSize) -> ControllerState:
     image = server.image
     racks, brokers_per_rack = server.size_wanted
-    size = ClusterSize(racks or started.racks, brokers_per_rack or started.brokers_per_rack)
+    size = started.changed(racks, brokers_per_rack)
     return ControllerState(
         cluster_id=server.cluster_id,
         lacks_voters=server.lacks_voters,

@@ -59,7 +59,7 @@ def _wait(cluster: ClusterClient, racks: int | None, brokers_per_rack: int | Non
     while True:
         now = members(cluster)
         present = ClusterSize.of(now.racks)
-        wanted = ClusterSize(racks or present.racks, brokers_per_rack or present.brokers_per_rack)
+        wanted = present.changed(racks, brokers_per_rack)
         surplus = now.surplus(racks, brokers_per_rack)
         line = f"{_described(now)}; wanted are {wanted}"
         if surplus:

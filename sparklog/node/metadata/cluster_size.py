@@ -26,6 +26,13 @@ class ClusterSize(NamedTuple):
     def brokers(self) -> int:
         return self.racks * self.brokers_per_rack
 
+    def changed(self, racks: int | None, brokers_per_rack: int | None) -> Self:
+        """Return the size with other numbers; None leaves one as it is."""
+        return type(self)(
+            self.racks if racks is None else racks,
+            self.brokers_per_rack if brokers_per_rack is None else brokers_per_rack,
+        )
+
     def __str__(self) -> str:
         racks = "1 rack" if self.racks == 1 else f"{self.racks} racks"
         each = "1 broker" if self.brokers_per_rack == 1 else f"{self.brokers_per_rack} brokers each"
@@ -42,8 +49,17 @@ class ClusterSize(NamedTuple):
         return cls(max(by_rack, default=0) + 1, max(map(len, by_rack.values()), default=1))
 
 
-def rack_name(rack: int) -> str:
-    return f"rack-{rack}"
+def rack_name(rack: int, rack_names: Sequence[str] = ()) -> str:
+    """Return the name of a rack, counted from 0."""
+    return rack_names[rack] if rack < len(rack_names) else f"rack-{rack}"
+
+
+def rack_number(rack: str, rack_names: Sequence[str] = ()) -> int | None:
+    """Return the number of a rack by its name; None if an application has none of that name."""
+    if rack in rack_names:
+        return rack_names.index(rack)
+    found = _RACK.fullmatch(rack)
+    return int(found[1]) if found and int(found[1]) >= len(rack_names) else None
 
 
 def beyond(
@@ -81,17 +97,9 @@ def brokers_by_rack(
             named.setdefault(rack, []).append(broker_id)
     by_rack: dict[int, list[BrokerId]] = {}
     for position, (rack, broker_ids) in enumerate(named.items()):
-        number = _number(rack, rack_names or ())
+        number = rack_number(rack, rack_names or ())
         if number is None and rack_names is None:
             number = position
         if number is not None:
             by_rack.setdefault(number, []).extend(broker_ids)
     return by_rack
-
-
-def _number(rack: str, rack_names: Sequence[str]) -> int | None:
-    """Return the number of a rack; None if the application has none of that name."""
-    if rack in rack_names:
-        return rack_names.index(rack)
-    found = _RACK.fullmatch(rack)
-    return int(found[1]) if found and int(found[1]) >= len(rack_names) else None

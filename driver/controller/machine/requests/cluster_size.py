@@ -53,9 +53,7 @@ def check_size(cluster: ClusterState, wanted: BrokerConfig, changed: Mapping[str
             )
     racks = {each: broker.rack for each, broker in cluster.image.brokers.items()}
     present = ClusterSize.of(racks, wanted.sparklog_rack_names)
-    size = ClusterSize(
-        wanted.sparklog_racks or present.racks, wanted.sparklog_brokers_per_rack or present.brokers_per_rack
-    )
+    size = present.changed(wanted.sparklog_racks, wanted.sparklog_brokers_per_rack)
     if size.brokers >= present.brokers:
         return
     _check_replicas(cluster, size)

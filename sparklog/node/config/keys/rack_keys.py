@@ -1,16 +1,15 @@
 """The keys of racks: their names, and the hosts on which their brokers should run. Not keys of Kafka's."""
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from sparklog.node.config.definition import LIST, ConfigError, config_key
+from sparklog.node.metadata.cluster_size import rack_name, rack_number
 
 NAMES_KEY: Final = "sparklog.rack.names"
 HOSTS_KEY: Final = "sparklog.rack.hosts"
-_NUMBERED: Final = re.compile(r"rack-([1-9][0-9]{0,5})")
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +42,7 @@ class RackKeys:
 
     def rack_name(self, number: int) -> str:
         """Return the name of a rack, counted from 0."""
-        names = self.sparklog_rack_names
-        return names[number] if number < len(names) else f"rack-{number}"
+        return rack_name(number, self.sparklog_rack_names)
 
     @property
     def hosts_of_racks(self) -> Mapping[str, frozenset[str]]:
@@ -69,16 +67,9 @@ class RackKeys:
         for rack, hosts in self.hosts_of_racks.items():
             if rack in names:
                 continue
-            if rack in self.sparklog_rack_names or _is_number_beyond(
-                rack, max(racks, len(self.sparklog_rack_names))
-            ):
+            if rack_number(rack, self.sparklog_rack_names) is not None:
                 logger.warning("%s has hosts of %s, a rack that only a larger cluster has", HOSTS_KEY, rack)
             else:
                 raise ConfigError(
                     HOSTS_KEY, f"{min(hosts)}={rack}", f"the racks are {', '.join(names)}; set {NAMES_KEY}"
                 )
-
-
-def _is_number_beyond(rack: str, racks: int) -> bool:
-    found = _NUMBERED.fullmatch(rack)
-    return found is not None and int(found[1]) >= racks
