@@ -105,8 +105,7 @@ def _brokers(replicas: Sequence[int]) -> str:
 
 
 def _reassigned(client: ClusterClient) -> frozenset[TopicPartition]:
-    _, channel = client.any_channel()
-    response: Any = channel.request(ListPartitionReassignmentsRequest(timeout=_TIMEOUT, topics=None))
+    response = client.ask_any(ListPartitionReassignmentsRequest(timeout=_TIMEOUT, topics=None))
     if response.error_code != ErrorCode.none:
         raise KafkaError(ErrorCode(response.error_code), f"listing reassignments: {response.error_message}")
     return frozenset(

@@ -29,7 +29,6 @@ from sparklog.driver.controller.errors import DeposedError, StaleDirectoriesErro
 from sparklog.driver.controller.machine.live_brokers import LiveBrokers
 from sparklog.driver.controller.machine.placement import UsableBroker
 from sparklog.driver.controller.machine.rack_conflicts import rack_conflict
-from sparklog.driver.controller.machine.requests.cluster_size import size_request
 from sparklog.driver.controller.machine.startup_grace import StartupGrace
 from sparklog.driver.controller.metadata_log import MetadataLog
 from sparklog.driver.controller.quorum.broker_channels import BrokerChannels
@@ -59,6 +58,7 @@ from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.node.metadata.features import advertised_features, finalized_features
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
+from sparklog.node.metadata.size_request import size_request
 from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.security.sasl.scram import ScramCredential
@@ -244,7 +244,7 @@ class ControllerServer:
         answered: Future[Any] = Future()
         self._call(
             lambda active: active.commit_queue.submit(
-                active.controller.handle(size_request(size), monotonic_ms()), answered.set_result
+                active.controller.handle(size_request(*size), monotonic_ms()), answered.set_result
             )
         )
         (changed,) = answered.result(timeout_s).responses

@@ -15,7 +15,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from kio.schema.metadata.v11.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v11.response import MetadataResponse
@@ -249,6 +249,19 @@ class ClusterClient:
         for name, topic in self._topics.items():
             if any(leader is not None and leader.broker_id == broker_id for leader in topic.leaders.values()):
                 self._outdated.add(name)
+
+    def ask_any(self, request: Any) -> Any:
+        """Return any broker's answer; a connection that fails is closed.
+
+        Raises:
+            KafkaError: no broker can be reached, or this one does not answer.
+        """
+        broker_id, channel = self.any_channel()
+        try:
+            return channel.request(request)
+        except KafkaError:
+            self.disconnect(broker_id)
+            raise
 
     def any_channel(self) -> tuple[BrokerId, BlockingChannel]:
         """Return a connection to any broker, an existing one if possible.

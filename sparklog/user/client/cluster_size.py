@@ -4,22 +4,17 @@ The keys are `sparklog.racks` and `sparklog.brokers.per.rack`; Kafka's kafka-con
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
-from kio.schema.incremental_alter_configs.v1.request import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 
 from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
 from sparklog.node.metadata.cluster_size import beyond
+from sparklog.node.metadata.schemas import ResourceType
+from sparklog.node.metadata.size_request import size_request
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId
 from sparklog.user.client.cluster_client import ClusterClient
-
-_BROKER: Final = 4
 
 
 class Members(NamedTuple):
@@ -48,13 +43,10 @@ def configured_size(cluster: ClusterClient) -> ConfiguredSize:
         KafkaError: the configuration of all brokers may not be described, or no broker answers.
     """
     keys = (RACKS_KEY, BROKERS_PER_RACK_KEY)
-    resource = DescribeConfigsResource(resource_type=_BROKER, resource_name="", configuration_keys=keys)
-    broker_id, channel = cluster.any_channel()
-    try:
-        response = channel.request(DescribeConfigsRequest(resources=(resource,)))
-    except KafkaError:
-        cluster.disconnect(broker_id)
-        raise
+    resource = DescribeConfigsResource(
+        resource_type=ResourceType.BROKER, resource_name="", configuration_keys=keys
+    )
+    response = cluster.ask_any(DescribeConfigsRequest(resources=(resource,)))
     (result,) = response.results
     if result.error_code is not ErrorCode.none:
         raise KafkaError(result.error_code, result.error_message or result.error_code.name)
@@ -69,19 +61,7 @@ def alter_size(cluster: ClusterClient, racks: int | None, brokers_per_rack: int 
         KafkaError: INVALID_CONFIG: a topic has more replicas than brokers would be left.
         KafkaError: no broker answers.
     """
-    values = {RACKS_KEY: racks, BROKERS_PER_RACK_KEY: brokers_per_rack}
-    configs = tuple(
-        AlterableConfig(name=name, config_operation=0, value=str(value))
-        for name, value in values.items()
-        if value is not None
-    )
-    resource = AlterConfigsResource(resource_type=_BROKER, resource_name="", configs=configs)
-    broker_id, channel = cluster.any_channel()
-    try:
-        response = channel.request(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False))
-    except KafkaError:
-        cluster.disconnect(broker_id)
-        raise
+    response = cluster.ask_any(size_request(racks, brokers_per_rack))
     (changed,) = response.responses
     if changed.error_code is not ErrorCode.none:
         raise KafkaError(changed.error_code, changed.error_message or changed.error_code.name)

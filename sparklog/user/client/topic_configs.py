@@ -5,7 +5,7 @@ from typing import Final
 
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 
-from sparklog.protocol.errors import ErrorCode, KafkaError
+from sparklog.protocol.errors import ErrorCode
 from sparklog.user.client.cluster_client import ClusterClient
 
 _TOPIC: Final = 2
@@ -19,18 +19,13 @@ def describe_topic_configs(
     Raises:
         KafkaError: no broker answered.
     """
-    broker_id, channel = cluster.any_channel()
     request = DescribeConfigsRequest(
         resources=tuple(
             DescribeConfigsResource(resource_type=_TOPIC, resource_name=topic, configuration_keys=tuple(keys))
             for topic in topics
         )
     )
-    try:
-        response = channel.request(request)
-    except KafkaError:
-        cluster.disconnect(broker_id)
-        raise
+    response = cluster.ask_any(request)
     return {
         result.resource_name: {each.name: each.value for each in result.configs if each.value is not None}
         for result in response.results

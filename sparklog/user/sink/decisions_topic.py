@@ -202,13 +202,7 @@ class DecisionsTopic:
             ),
             timeout=timedelta(milliseconds=self._cluster.config.request_timeout_ms),
         )
-        broker_id, channel = self._cluster.any_channel()
-        try:
-            response = channel.request(request)
-        except KafkaError:
-            self._cluster.disconnect(broker_id)
-            raise
-        answer = response.topics[0]
+        answer = self._cluster.ask_any(request).topics[0]
         return answer.error_code, answer.error_message
 
 

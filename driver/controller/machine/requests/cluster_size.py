@@ -7,34 +7,14 @@ starts missing brokers; surplus ones are drained before they end (`draining`).
 from collections.abc import Mapping
 from typing import Final
 
-from kio.schema.incremental_alter_configs.v1.request import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
 from sparklog.node.metadata.cluster_size import ClusterSize, beyond
-from sparklog.node.metadata.schemas import ResourceType
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId
 
 SIZE_KEYS: Final = frozenset({RACKS_KEY, BROKERS_PER_RACK_KEY})
-
-
-def size_request(size: ClusterSize) -> IncrementalAlterConfigsRequest:
-    """Return the request that changes the size of the cluster."""
-    values = {RACKS_KEY: size.racks, BROKERS_PER_RACK_KEY: size.brokers_per_rack}
-    resource = AlterConfigsResource(
-        resource_type=ResourceType.BROKER,
-        resource_name="",
-        configs=tuple(
-            AlterableConfig(name=name, config_operation=0, value=str(value)) for name, value in values.items()
-        ),
-    )
-    return IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
 
 
 def check_size(cluster: ClusterState, wanted: BrokerConfig, changed: Mapping[str, str | None]) -> None:

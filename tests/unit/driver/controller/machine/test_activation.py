@@ -1,14 +1,14 @@
 """The first decision of a controller about the size to which its cluster was scaled."""
 
-from sparklog.driver.controller.machine.requests.cluster_size import size_request
 from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
 from sparklog.node.metadata.cluster_size import ClusterSize
+from sparklog.node.metadata.size_request import size_request
 from tests.unit.driver.controller.conversation import Conversation
 
 
 def scaled_to(size: ClusterSize) -> Conversation:
     cluster = Conversation().start(0, 1, 2, 3, 4)
-    cluster.say(size_request(size))
+    cluster.say(size_request(*size))
     return cluster
 
 

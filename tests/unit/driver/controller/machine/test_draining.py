@@ -17,10 +17,9 @@ from kio.schema.incremental_alter_configs.v1.request import (
 )
 
 from sparklog.driver.controller.machine.draining import AWAY_MS, LOOK_AGAIN_MS, LOOKS_PER_PLAN, MAX_IN_FLIGHT
-from sparklog.driver.controller.machine.requests.cluster_size import size_request
 from sparklog.node.config.keys.controller_keys import RACKS_KEY, READ_ONLY_KEY
-from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.node.metadata.image import PartitionRegistration
+from sparklog.node.metadata.size_request import size_request
 from sparklog.protocol.errors import ErrorCode
 from tests.unit.driver.controller.conversation import Conversation, creatable
 
@@ -204,7 +203,7 @@ def test_broker_of_a_rack_that_stays_ends_only_while_all_that_stay_are_in_sync()
     cluster = Conversation(broker_session_timeout_ms="600000")
     for broker_id, rack in enumerate(("rack-0", "rack-1", "rack-0", "rack-1", "rack-2")):
         cluster.start(broker_id, rack=rack)
-    cluster.say(size_request(ClusterSize(2, 1)))
+    cluster.say(size_request(2, 1))
     cluster.create(creatable("t", assignments={0: (0, 1)}))
     assert cluster.controller.emptied(True) == {2, 3, 4}
     assert cluster.controller.emptied(False) == {4}
