@@ -20,22 +20,20 @@ from uuid import UUID, uuid4
 
 from kio.schema.alter_partition.v3.request import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
-from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest, Feature, Listener
 
+from benchmarks.simulated_brokers import CLUSTER_ID, registration
 from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.placement import Load, UsableBroker, place
 from sparklog.node.config import BrokerConfig
 from sparklog.node.loop.garbage import freezing_survivors
-from sparklog.node.metadata.features import SUPPORTED_FEATURES
 from sparklog.node.metadata.framing import encode_record
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.metadata.replay import replay_records
-from sparklog.node.metadata.schemas import MetadataRecord, PartitionRecord, TopicRecord
+from sparklog.node.metadata.schemas import MetadataRecord, PartitionChangeRecord, PartitionRecord, TopicRecord
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from sparklog.protocol.types import BrokerEpoch, BrokerId, TopicIdPartition
 
-CLUSTER_ID: Final = "benchmark"
 LEADER_EPOCH: Final = 1
 RACKS: Final = 10
 PARTITIONS_PER_TOPIC: Final = 100
@@ -51,7 +49,7 @@ BAR_MS: Final = 20.0
 
 @dataclass(slots=True)
 class Figures:
-    """What the controller did since an event."""
+    """Work of the controller since an event."""
 
     decisions: int = 0
     records: int = 0
@@ -114,18 +112,7 @@ class _Simulation:
         self._take(controller.bootstrap())
 
     def start(self, broker_id: BrokerId) -> None:
-        request = BrokerRegistrationRequest(
-            broker_id=broker_id,
-            cluster_id=CLUSTER_ID,
-            incarnation_id=uuid4(),
-            listeners=(Listener(name="PLAINTEXT", host="127.0.0.1", port=1, security_protocol=0),),
-            features=tuple(
-                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                for name, (lowest, highest) in SUPPORTED_FEATURES.items()
-            ),
-            rack=f"rack-{broker_id % RACKS}",
-            log_dirs=(_directory(broker_id),),
-        )
+        request = registration(broker_id, f"rack-{broker_id % RACKS}", _directory(broker_id))
         self._epochs[broker_id] = self._handle(request).broker_epoch
         self._heartbeat(broker_id)
 
@@ -230,8 +217,8 @@ class _Simulation:
         figures.records += len(decision.records)
         figures.metadata_bytes += size
         for record in decision.records:
-            if getattr(record, "adding_replicas", None) and record.adding_replicas:  # type: ignore[union-attr]
-                key = TopicIdPartition(record.topic_id, record.partition_id)  # type: ignore[union-attr]
+            if isinstance(record, PartitionChangeRecord) and record.adding_replicas:
+                key = TopicIdPartition(record.topic_id, record.partition_id)
                 figures.moved += 1
                 self._copying[key] = self.now_ms + COPY_MS
         return decision

@@ -27,17 +27,15 @@ from typing import Final, NamedTuple, Self
 from uuid import UUID, uuid4
 
 from kio.schema.broker_heartbeat.v2 import BrokerHeartbeatRequest
-from kio.schema.broker_registration.v4 import BrokerRegistrationRequest
-from kio.schema.broker_registration.v4.request import Feature, Listener
 from kio.schema.create_topics.v7 import CreateTopicsRequest
 from kio.schema.create_topics.v7.request import CreatableReplicaAssignment, CreatableTopic
 
+from benchmarks.simulated_brokers import CLUSTER_ID, registration
 from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
 from sparklog.node.config import BrokerConfig
-from sparklog.node.metadata.features import SUPPORTED_FEATURES
 from sparklog.node.metadata.framing import decode_record, encode_record
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.replay import replay_records
@@ -47,7 +45,6 @@ from sparklog.protocol.records.batch import read_header
 from sparklog.protocol.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.protocol.types import CLUSTER_METADATA_TOPIC, BrokerId
 
-CLUSTER_ID: Final = "benchmark"
 DEAD: Final[BrokerId] = 0
 LEADER_EPOCH: Final = 1
 FILES_A_LOG: Final = 3
@@ -126,19 +123,7 @@ class Driver:
         """Let a broker register and be unfenced; return the batches of that."""
         self.round_number += 1
         registered = self.controller.handle(
-            BrokerRegistrationRequest(
-                broker_id=broker_id,
-                cluster_id=CLUSTER_ID,
-                incarnation_id=uuid4(),
-                # Nobody listens there: followers find their leaders dead and try again later.
-                listeners=(Listener(name="PLAINTEXT", host="127.0.0.1", port=1, security_protocol=0),),
-                features=tuple(
-                    Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
-                    for name, (lowest, highest) in SUPPORTED_FEATURES.items()
-                ),
-                rack=f"rack-{broker_id}",
-                log_dirs=(UUID(int=1_000 + broker_id),),
-            ),
+            registration(broker_id, f"rack-{broker_id}", UUID(int=1_000 + broker_id)),
             self.round_number,
         )
         batch = self.take(registered)
