@@ -32,7 +32,7 @@ from kio.schema.alter_partition_reassignments.v1.request import (
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.placement import UsableBroker
 from sparklog.driver.controller.machine.requests.alter_reassignments import alter_reassignments
-from sparklog.node.metadata.image import MetadataImage, PartitionRegistration
+from sparklog.node.metadata.image import PartitionRegistration
 from sparklog.node.metadata.schemas import MetadataRecord
 from sparklog.protocol.types import BrokerId, TopicIdPartition
 
@@ -113,7 +113,7 @@ class Draining:
             if self._looked_ms is not None and now_ms - self._looked_ms < LOOK_AGAIN_MS:
                 return
             self._looked_ms = now_ms
-            self._unseen = _all_partitions(cluster.image)
+            self._unseen = cluster.image.topics.keys()
         for _ in range(LOOKS_PER_PLAN * cluster.partitions_per_decision):
             key = next(self._unseen, None)
             if key is None:
@@ -151,12 +151,6 @@ class Draining:
             return []
         logger.info("No broker leaves the cluster any more: %d moves are cancelled", len(under_way))
         return _reassigned(cluster, under_way)
-
-
-def _all_partitions(image: MetadataImage) -> Iterator[TopicIdPartition]:
-    for topic in image.topics.by_id.values():
-        for number in topic.partitions:
-            yield TopicIdPartition(topic.topic_id, number)
 
 
 def _is_copied(cluster: ClusterState, partition: PartitionRegistration) -> bool:

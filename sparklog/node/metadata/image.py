@@ -6,7 +6,7 @@ not touch.
 Source: Kafka's org.apache.kafka.image; KIP-631.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -18,7 +18,7 @@ from sparklog.node.metadata.registrations import PartitionRegistration as Partit
 from sparklog.node.metadata.schemas import ResourceType as ResourceType
 from sparklog.node.metadata.scram_records import ScramKey
 from sparklog.node.security.sasl.scram import ScramCredential
-from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, ProducerId
+from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, ProducerId, TopicIdPartition
 
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -47,6 +47,12 @@ class TopicsImage:
         """Return the partition; `None` if the topic or the partition does not exist."""
         topic = self.by_id.get(topic_id)
         return None if topic is None else topic.partitions.get(partition)
+
+    def keys(self) -> Iterator[TopicIdPartition]:
+        """Yield all partitions."""
+        for topic in self.by_id.values():
+            for number in topic.partitions:
+                yield TopicIdPartition(topic.topic_id, number)
 
     @property
     def partition_count(self) -> int:

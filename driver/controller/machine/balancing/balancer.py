@@ -73,7 +73,7 @@ class Balancer:
         """Take over at the cluster's image, whose partitions are read by the first steps."""
         self._cluster = cluster
         self._placed = PlacedReplicas()
-        self._unread: Iterator[TopicIdPartition] | None = self._partitions()
+        self._unread: Iterator[TopicIdPartition] | None = cluster.image.topics.keys()
         self._known_before = frozenset(cluster.image.brokers)
         self._growing: set[BrokerId] = set()
         """The brokers to which reassignments were on their way before."""
@@ -145,12 +145,6 @@ class Balancer:
     @property
     def _holders(self) -> set[BrokerId]:
         return {broker_id for broker_id, held in self._placed.held.items() if held}
-
-    def _partitions(self) -> Iterator[TopicIdPartition]:
-        for topic_id in list(self._cluster.image.topics.by_id):
-            topic = self._cluster.image.topics.by_id.get(topic_id)
-            for number in () if topic is None else topic.partitions:
-                yield TopicIdPartition(topic_id, number)
 
     def _read(self, unread: Iterator[TopicIdPartition]) -> None:
         keys = list(islice(unread, _READ_PER_STEP))
