@@ -46,7 +46,7 @@ TO_A_DECODER: Final = "connection to a decoder"
 SEQUENCED_PACKETS: Final = "0005"
 """The type of such sockets in /proc/net/unix; nothing else here has them."""
 FEW_DESCRIPTORS: Final = 32
-"""What a process has that runs tests, and a cluster for many of them."""
+"""Usual number in a process that runs tests and has a cluster for many of them."""
 BOUNDS: Final = {
     MEMBERS: MOST_MEMBER_CONNECTIONS,
     TO_A_MEMBER: 1,

@@ -47,7 +47,7 @@ def spread(client: ClusterClient) -> None:
 def test_cluster_that_grows_and_shrinks_under_a_producer_loses_and_doubles_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Brokers come with load and go after it; nobody stops a cluster that others write to for that."""
+    """Brokers come with load and go after it, while producers go on."""
     with LocalCluster(brokers=3, config=CONFIG) as cluster:
         admin = admin_client(cluster.bootstrap_servers)
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(TIMEOUT_S)

@@ -71,7 +71,7 @@ def test_collections_do_not_look_at_everything_when_what_was_frozen_has_gone() -
 
 
 def test_collections_look_at_everything_when_the_process_has_doubled_beside_such_steps() -> None:
-    """What comparisons of tables have made and dropped for days must not hide garbage of others."""
+    """Objects that comparisons of tables made and dropped for days must not hide garbage of others."""
     with freezing_survivors():
         before = gc.get_freeze_count()
         for _ in range(10):

@@ -50,7 +50,7 @@ class Brokers:
         self.hosts: dict[BrokerId, str] = {}
         """The advertised hosts that are not this one."""
         self.follower_records: dict[BrokerId, bytes] = {}
-        """What brokers that follow answer a fetch with; others refuse."""
+        """Answers of followers to a fetch; other brokers refuse."""
         self.silent_followers: set[BrokerId] = set()
         """Followers that leave a fetch without an answer."""
         self.end_offset = 0

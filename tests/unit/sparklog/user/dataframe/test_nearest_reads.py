@@ -15,7 +15,7 @@ from tests.unit.sparklog.user.client.brokers import FIRST, TOPIC_ID, Brokers, wi
 from tests.unit.sparklog.user.dataframe.reading import SCHEMA
 
 ANOTHER_HOST = "192.0.2.1"
-"""Of nobody (RFC 5737)."""
+"""An address that no host has (RFC 5737)."""
 LEADER = "leader.test"
 """A name that leads to the leader, on another host."""
 FIRST_BATCH = build_batch([SimpleRecord(value=b"a")])
