@@ -51,6 +51,7 @@ from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig, HostPort
 from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
 from sparklog.node.config.listener_security.listener_sasl import listener_authentication
+from sparklog.node.config.size_request import size_request
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.limits.descriptors import DescriptorBudget
 from sparklog.node.loop.loop_lag import run_watched
@@ -58,7 +59,6 @@ from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.node.metadata.features import advertised_features, finalized_features
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
-from sparklog.node.metadata.size_request import size_request
 from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot
 from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.security.sasl.scram import ScramCredential

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 
 from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
+from sparklog.node.config.size_request import size_request
 from sparklog.node.metadata.cluster_size import beyond
 from sparklog.node.metadata.schemas import ResourceType
-from sparklog.node.metadata.size_request import size_request
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId
 from sparklog.user.client.cluster_client import ClusterClient

@@ -1,8 +1,8 @@
 """The first decision of a controller about the size to which its cluster was scaled."""
 
 from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
+from sparklog.node.config.size_request import size_request
 from sparklog.node.metadata.cluster_size import ClusterSize
-from sparklog.node.metadata.size_request import size_request
 from tests.unit.driver.controller.conversation import Conversation
 
 

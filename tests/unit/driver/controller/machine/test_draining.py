@@ -18,8 +18,8 @@ from kio.schema.incremental_alter_configs.v1.request import (
 
 from sparklog.driver.controller.machine.draining import AWAY_MS, LOOK_AGAIN_MS, LOOKS_PER_PLAN, MAX_IN_FLIGHT
 from sparklog.node.config.keys.controller_keys import RACKS_KEY, READ_ONLY_KEY
+from sparklog.node.config.size_request import size_request
 from sparklog.node.metadata.image import PartitionRegistration
-from sparklog.node.metadata.size_request import size_request
 from sparklog.protocol.errors import ErrorCode
 from tests.unit.driver.controller.conversation import Conversation, creatable
 
