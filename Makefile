@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest check check-spark serve bench bench-cleaning bench-failover simulate examples chaos fuzz package lock clean \
+.PHONY: help demo test test-long pytest check check-spark serve bench bench-cleaning bench-failover simulate examples chaos fuzz package lock clean \
 	kafka-answers quick-start
 
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -38,11 +38,13 @@ serve: quick-start  ## a three-broker cluster on this machine until Ctrl-C; CONN
 		--driver-java-options "$(SHORT_LIVED_JVM)" jobs/serve.py conf/broker.properties
 
 # Beside each other: the checks take one processor, and what is made for quick starts and the tests wait often.
-test:  ## lint, format, types, layers, and every test
+test:  ## lint, format, types, layers, and all tests but the long ones
 	@$(MAKE) --no-print-directory --jobs 2 check pytest
 
-pytest: quick-start $(COLLECTED)
-	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 3 --no-loadscope-reorder
+test-long:  ## whole applications that are killed, scaled and moved, and the simulator's planted bugs: 10 minutes
+pytest test-long: quick-start $(COLLECTED)
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 3 --no-loadscope-reorder \
+		-m "$(if $(filter test-long,$@),long,not long)"
 
 # Each process of the tests loads all of them. What pytest makes of their assertions, which takes longer, is made
 # once for all of these: in a new clone, and where the environment has Python keep nothing whenever tests have changed.

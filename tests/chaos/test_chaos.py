@@ -18,6 +18,7 @@ FAULTS: Final = ("worker", "rolling", "controller", "freeze", "executor", "drive
 """The driver's JVM is killed in `tests/spark/test_standalone.py`, under Spark's own supervision."""
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_cluster_under_kills_freezes_and_stops_keeps_every_acknowledged_record(tmp_path: Path) -> None:
     """With real processes, sockets and files, nothing promised is lost, doubled, moved or invented.

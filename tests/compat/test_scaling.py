@@ -43,6 +43,7 @@ def spread(client: ClusterClient) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_cluster_that_grows_and_shrinks_under_a_producer_loses_and_doubles_nothing(
     capsys: pytest.CaptureFixture[str],

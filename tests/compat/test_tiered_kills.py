@@ -147,6 +147,7 @@ def test_leader_killed_between_any_two_steps_loses_and_doubles_nothing(
         assert values_of(cluster, written.acknowledged) == list(range(written.acknowledged))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("step", STEPS)

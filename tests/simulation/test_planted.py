@@ -18,6 +18,7 @@ SEEDS_TRIED = 200
 HINT = "look for a seed with python -m tests.simulation --find-planted"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PLANTED)
 def test_simulation_with_a_planted_bug_finds_it(name: str) -> None:

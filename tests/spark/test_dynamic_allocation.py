@@ -36,6 +36,7 @@ serve_beside_growing_jobs(sys.argv[1], Path(sys.argv[2]))
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_brokers_stay_while_the_executors_of_jobs_grow_from_none_to_four_and_back(tmp_path: Path) -> None:
     """Most shared clusters have dynamic allocation on; a broker on an idle executor must not be removed."""

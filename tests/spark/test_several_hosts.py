@@ -78,6 +78,7 @@ def executors(application_id: str) -> list[psutil.Process]:
     return [found[host] for host in HOSTS]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_brokers_on_several_hosts_go_where_their_directories_are(master: str, tmp_path: Path) -> None:
     """At a start over directories, and when two hosts lose their executors at once: no disk begins empty."""
@@ -138,6 +139,7 @@ def lose_two_executors(bootstrap_servers: str, application_id: str) -> None:
     wait_for(are_back, "the brokers of the killed executors are in sync again", timeout_s=60)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_kept_cluster_on_several_hosts_grows_and_shrinks(tmp_path: Path) -> None:
     """Directories were looked for in the slots of running brokers: no rack came, and shrinking lost some."""

@@ -216,6 +216,7 @@ def driver_processes(properties: Path) -> list[psutil.Process]:
     return sorted(found, key=lambda process: process.pid)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_driver_under_the_standalone_clusters_supervision_is_started_again_and_has_what_was_there(
     master: str, tmp_path: Path

@@ -124,6 +124,7 @@ def tiered_end(cluster: LocalCluster, bucket: Path, topic: str) -> int:
     return decode_manifest(name, path.read_bytes()).end_offset if path.exists() else 0
 
 
+@pytest.mark.long
 def test_stream_over_stops_in_order_writes_every_record_once(
     spark: SparkSession, bucket: Path, disks: Path, tmp_path: Path
 ) -> None:
@@ -142,6 +143,7 @@ def test_stream_over_stops_in_order_writes_every_record_once(
             cluster.copy_all()
 
 
+@pytest.mark.long
 def test_stream_over_a_kill_tells_of_its_loss_and_doubles_nothing(
     spark: SparkSession, bucket: Path, disks: Path, tmp_path: Path
 ) -> None:

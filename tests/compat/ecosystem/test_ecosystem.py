@@ -18,6 +18,7 @@ from tests.compat.ecosystem.mirrored_topics import MirroredCluster, mirror_both_
 TEST_TIMEOUT_S: Final = 240.0
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.timeout(TEST_TIMEOUT_S + FETCH_TIMEOUT_S),
     pytest.mark.usefixtures("kafka_servers"),
 ]

@@ -30,6 +30,7 @@ FOUND = {
 """The seeds that find them first, and the invariants that must."""
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PLANTED)
 def test_simulated_table_with_a_planted_bug_finds_it(name: str) -> None:

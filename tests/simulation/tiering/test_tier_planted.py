@@ -8,6 +8,7 @@ from tests.simulation.tiering.planted import PLANTED
 SEEDS_TRIED = 60
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PLANTED)
 def test_simulated_tier_with_a_planted_bug_finds_it(name: str) -> None:
