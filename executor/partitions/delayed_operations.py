@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import Any, Final, Protocol, TypeVar
 
+from sparklog.node.loop.turn_loop import at_turn_end
+
 Result = TypeVar("Result")
 
 RESOLUTION_MS: Final = 10
@@ -117,6 +119,7 @@ class DelayedOperations:
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._woken: dict[Waiting, None] = {}
+        self._call_at_turn_end = at_turn_end(loop)
 
     def now_ms(self) -> int:
         """The loop's monotonic time in milliseconds."""
@@ -140,7 +143,7 @@ class DelayedOperations:
     def wake(self, operation: Waiting) -> None:
         """Recheck the operation after the callbacks of this turn of the loop."""
         if not self._woken:
-            self._loop.call_soon(self._recheck_woken)
+            self._call_at_turn_end(self._recheck_woken)
         self._woken[operation] = None
 
     def run_in_executor(

@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import selectors
 import signal
 import threading
 import time
@@ -29,6 +28,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from sparklog.node.loop.machine.stalls import Stall, StallLog
+from sparklog.node.loop.turn_loop import Turn, TurnLoop, TurnSelector
 
 logger = logging.getLogger(__name__)
 
@@ -39,47 +39,6 @@ _ASK: Final = signal.SIGURG
 LAG_SECONDS: Final = 10
 
 _Result = TypeVar("_Result")
-
-
-class _Turn(NamedTuple):
-    began_s: float
-    ended_s: float
-
-
-class TurnSelector(selectors.DefaultSelector):
-    """A loop's selector that knows how long each turn of the loop takes, and how late it is woken."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.turn_began_s = time.perf_counter()
-        self.waits = False
-        """Whether the loop waits for events, and so cannot stall."""
-        self.waited_s = 0.0
-        """Total time of waiting."""
-        self._longest_s = 0.0
-        self._longest = _Turn(0.0, 0.0)
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        called_s = time.perf_counter()
-        if called_s - self.turn_began_s > self._longest_s:
-            self._note(self.turn_began_s, called_s)
-        self.waits = True
-        events = super().select(timeout)
-        self.turn_began_s = woken_s = time.perf_counter()
-        self.waits = False
-        self.waited_s += woken_s - called_s
-        if timeout is not None and woken_s - called_s - max(timeout, 0) > self._longest_s:
-            self._note(called_s + max(timeout, 0), woken_s)
-        return events
-
-    def take_longest(self) -> _Turn:
-        """Return the longest turn since the last call, and begin the next measurement."""
-        longest, self._longest, self._longest_s = self._longest, _Turn(0.0, 0.0), 0.0
-        return longest
-
-    def _note(self, began_s: float, ended_s: float) -> None:
-        self._longest_s = ended_s - began_s
-        self._longest = _Turn(began_s, ended_s)
 
 
 class _Beat(NamedTuple):
@@ -189,7 +148,7 @@ class LoopWatch:
         if (level := self._log.take(stall, int(turn.ended_s * 1000))) is not None:
             self._say(level, f"the event loop stood still for {stall}")
 
-    def _stall(self, turn: _Turn) -> Stall:
+    def _stall(self, turn: Turn) -> Stall:
         """Return the stall of a turn, by the beats around it."""
         beats = list(self._beats)
         first = next((beat for beat in reversed(beats) if beat.at_s <= turn.began_s), beats[0])
@@ -233,6 +192,8 @@ def _doing(frame: FrameType | None) -> str:
 
 def _is_loop(frame: FrameType) -> bool:
     code = frame.f_code
+    if code.co_qualname == "TurnLoop._end_turn":
+        return True
     return code.co_qualname == "Handle._run" and code.co_filename.endswith("asyncio/events.py")
 
 
@@ -242,7 +203,7 @@ _watches: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatch]] = WeakK
 def run_watched(main: Coroutine[Any, Any, _Result], what: str) -> _Result:
     """Run `main` as `asyncio.run` does, on a loop that is watched; `what` is named in the lines."""
     selector = TurnSelector()
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+    with asyncio.Runner(loop_factory=lambda: TurnLoop(selector)) as runner:
         watch = LoopWatch(selector, lambda level, line: logger.log(level, "%s: %s", what, line))
         watch.start()
         _watches[runner.get_loop()] = watch

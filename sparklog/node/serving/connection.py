@@ -57,7 +57,7 @@ class ConnectionOwner(Protocol):
     dispatcher: Dispatcher
 
     def flush_soon(self, connection: "Connection") -> None:
-        """Schedule `connection.flush()` before the loop waits again."""
+        """Schedule `connection.flush()` for the end of this turn of the loop."""
 
     def connection_closed(self, connection: "Connection") -> None: ...
 
@@ -436,7 +436,7 @@ class Connection:
             loop.remove_writer(self._descriptor)
             self._writer_registered = False
         if flushed is Flushed.YIELD:
-            self._owner.flush_soon(self)
+            loop.call_soon(self._owner.flush_soon, self)
         elif self._paused and not self._in_turn and not self._warming:
             self._resume()
 

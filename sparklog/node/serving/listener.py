@@ -19,6 +19,7 @@ from sparklog.node.limits.descriptors import MEASURE_INTERVAL_S, DescriptorBudge
 from sparklog.node.limits.rate_limited_log import ANY_PEER, RateLimitedLog
 from sparklog.node.limits.request_memory import RequestMemory
 from sparklog.node.limits.reserved_connections import ReservedConnections
+from sparklog.node.loop.turn_loop import at_turn_end
 from sparklog.node.metrics import network
 from sparklog.node.metrics.names import Kind
 from sparklog.node.metrics.registry import Sample
@@ -142,6 +143,7 @@ class Listener:
         self._held_back: dict[socket.socket, asyncio.TimerHandle] = {}
         """Connections of addresses that make too many, until they are closed."""
         self._to_flush: list[Connection] = []
+        self._call_at_turn_end = at_turn_end(self.loop)
         self._timer: asyncio.TimerHandle | None = None
         if settings.connections_max_idle_ms is not None:
             max_idle_s = settings.connections_max_idle_ms / 1000
@@ -243,12 +245,12 @@ class Listener:
         await self._routes.load()
 
     def flush_soon(self, connection: Connection) -> None:
-        """Flush `connection` on the next turn, with all others that were answered in this one."""
+        """Flush `connection` at the end of this turn, with all others that were answered in it."""
         if connection.flush_scheduled:
             return
         connection.flush_scheduled = True
         if not self._to_flush:
-            self.loop.call_soon(self._flush_all)
+            self._call_at_turn_end(self._flush_all)
         self._to_flush.append(connection)
 
     def connection_closed(self, connection: Connection) -> None:

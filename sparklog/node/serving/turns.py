@@ -25,6 +25,7 @@ from time import perf_counter
 from types import CoroutineType, coroutine
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from sparklog.node.loop.turn_loop import at_turn_end
 from sparklog.protocol.codec.steps import Steps, steps_of
 
 Result = TypeVar("Result")
@@ -87,6 +88,7 @@ class FairQueue:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._line: deque[Callable[[], None]] = deque()
+        self._call_at_turn_end = at_turn_end(loop)
         self._used_s = 0.0
         self._next_turn_scheduled = False
         self._long_requests = 0
@@ -99,8 +101,9 @@ class FairQueue:
 
     def spent(self, worked_s: float) -> None:
         """Note a connection's time of work. Short times need not be noted."""
+        if not self._used_s:
+            self._call_at_turn_end(self._turn_over)
         self._used_s += worked_s
-        self._schedule()
 
     def wait(self, go_on: Callable[[], None]) -> None:
         """Call `go_on` in a later turn of the loop, after all callbacks that wait already."""
@@ -120,6 +123,9 @@ class FairQueue:
             self.wait(self._next_long_requests.popleft())
         else:
             self._long_requests -= 1
+
+    def _turn_over(self) -> None:
+        self._used_s = 0.0
 
     def _schedule(self) -> None:
         if not self._next_turn_scheduled:

@@ -2,12 +2,14 @@
 
 import asyncio
 import tracemalloc
+from selectors import SelectorKey
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.executor.partitions import delayed_operations
 from sparklog.executor.partitions.delayed_operations import RESOLUTION_MS, Deadlines, DelayedOperations
+from sparklog.node.loop.turn_loop import TurnLoop, TurnSelector
 from tests.unit.executor.brokers import until
 
 
@@ -110,6 +112,34 @@ def test_delayed_operations_woken_often_in_one_turn_are_rechecked_once() -> None
         return operation
 
     assert asyncio.run(body()).rechecked == 1
+
+
+def test_delayed_operations_woken_on_a_broker_are_rechecked_before_it_looks_at_its_sockets() -> None:
+    """Followers wait for what a producer has sent, and the producer for them."""
+
+    class CountingSelector(TurnSelector):
+        looks = 0
+
+        def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+            events = super().select(timeout)
+            self.looks += 1
+            return events
+
+    class Looking(Operation):
+        def recheck(self) -> None:
+            looks.append(selector.looks)
+
+    async def body() -> None:
+        DelayedOperations(asyncio.get_running_loop()).wake(Looking())
+        looks.append(selector.looks)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    looks: list[int] = []
+    selector = CountingSelector()
+    with asyncio.Runner(loop_factory=lambda: TurnLoop(selector)) as runner:
+        runner.run(body())
+    assert len(looks) == 2 and looks[0] == looks[1]
 
 
 def test_delayed_operations_that_left_are_neither_rechecked_nor_expired() -> None:

@@ -16,6 +16,7 @@ import pytest
 from benchmarks.longest_stall import longest_stall
 from sparklog.node.loop import loop_lag
 from sparklog.node.loop.loop_lag import run_watched
+from sparklog.node.loop.turn_loop import at_turn_end
 
 DEADLINE_S = 30.0
 STALL_S = 0.3
@@ -66,6 +67,22 @@ def test_loop_kept_by_a_function_without_a_frame_is_told_of_with_its_name(
     caplog.set_level("INFO", "sparklog.node.loop.loop_lag")
     run_watched(main(), "controller")
     assert " in sleep" in caplog.text
+
+
+def test_loop_kept_at_the_end_of_a_turn_is_told_of_with_the_calls_that_kept_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Answers are made there, outside of any handle of the loop."""
+
+    async def main() -> None:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline_s and "look_at_everything" not in caplog.text:
+            at_turn_end(asyncio.get_running_loop())(Slow().look_at_everything)
+            await asyncio.sleep(0)
+
+    caplog.set_level("INFO", "sparklog.node.loop.loop_lag")
+    run_watched(main(), "broker 7")
+    assert " in Slow.look_at_everything (node/loop/test_loop_lag.py:" in caplog.text
 
 
 def test_loop_that_fails_raises_what_its_coroutine_raised() -> None:
