@@ -18,6 +18,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import Any, Final, Protocol
 
@@ -331,10 +332,7 @@ class Connection:
             return
         memory = self._owner.memory if self.principal is not None else self._owner.unauthenticated_memory
         if memory is not None and not self._claim.size_bytes and self._unmuting is None:
-            self._claim.make(memory, size, self._go_on_with_memory)
-
-    def _go_on_with_memory(self) -> None:
-        self._owner.fair_queue.wait(self._resume)
+            self._claim.make(memory, size, partial(self._owner.fair_queue.wait, self._resume))
 
     def _close(self, level: int, reason: str, line: str, **details: Any) -> None:
         self._log(level, reason, line, **details)
@@ -362,7 +360,10 @@ class Connection:
             exchanges.popleft().left_queue()
             self._outbox.append(chunks)
         if not self._in_turn:
-            self._owner.flush_soon(self)
+            if exchanges or self._paused:  # more answers may come in this turn, or requests be handled
+                self._owner.flush_soon(self)
+            else:
+                self.flush()
 
     def hold(self) -> None:
         """Stop reading, until `release` was called as often."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import select
 from datetime import timedelta
 from typing import Any
 
@@ -119,6 +120,27 @@ def test_deferred_answers_completed_in_any_order_leave_in_the_order_of_requests(
                 waiting[number].complete(heartbeat_response(number))
             answers = [await client.receive() for _ in range(6)]
             assert [answer.throttle_time // timedelta(milliseconds=1) for answer in answers] == list(range(6))
+
+    run(scenario())
+
+
+def test_deferred_answer_of_the_only_request_is_sent_by_the_call_that_completes_it() -> None:
+    """A producer goes on while the broker does the rest of the turn, such as waking consumers."""
+    waiting: list[Deferred] = []
+
+    def handler(request: Request) -> Any:
+        waiting.append(Deferred())
+        return waiting[-1]
+
+    async def scenario() -> None:
+        async with serving({ApiKey.HEARTBEAT: Api(0, 4, handler)}) as listener:
+            client = await RawClient.connect(listener)
+            client.send(heartbeat(0))
+            await until(lambda: len(waiting) == 1)
+            waiting[0].complete(heartbeat_response(0))
+            readable, _, _ = select.select([client.writer.get_extra_info("socket")], [], [], 0)
+            assert readable
+            await client.receive()
 
     run(scenario())
 
