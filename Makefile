@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long pytest check check-spark serve bench bench-cleaning bench-failover simulate examples chaos fuzz package lock clean \
+.PHONY: help demo test test-long pytest check check-spark serve bench simulate examples chaos fuzz package lock clean \
 	kafka-answers quick-start
 
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -91,14 +91,9 @@ check-spark: $(SPARK_ENVIRONMENT)  ## the tests of Spark in another environment:
 	export PYSPARK_SUBMIT_ARGS="--properties-file '$$SPARK_PROPERTIES_FILE' pyspark-shell"; \
 	exec $$environment/bin/python -m pytest $(SPARK_TESTS)
 
-bench: quick-start  ## compare with Apache Kafka and Spark's connector, side by side where Maven is at hand
-	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks
-
-bench-cleaning: quick-start  ## compact a log, here and in Apache Kafka
-	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks.cleaning
-
-bench-failover: quick-start  ## kill brokers under a producer, of ours and of Apache Kafka
-	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks.failover
+CASES ?=
+bench: quick-start  ## an hour beside Apache Kafka and Spark's connector, which writes the pages' figures; RESUME=1; CASES=...
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks --publish $(if $(RESUME),--resume) $(CASES)
 
 SEEDS ?= 1000
 FROM ?= 0

@@ -1,24 +1,20 @@
-"""Clean a compacted log here and in Apache Kafka: `python -m benchmarks.cleaning [--scale N] [case ...]`.
+"""A compacted log cleaned here and in Apache Kafka; cases of `python -m benchmarks`.
 
-Both get the same files: records of one size with keys drawn evenly, none of them clean yet. They clean them
-in turn, each first in turn, and the first round does not count: a broker that has just started is slow. Kafka
-has one cleaner thread, and a topic for each round, which it finds dirty when it is told to; ours is the
-process that a broker starts, from its start until what it has cleaned is on the disk: the files' renaming,
-which is the broker's, is in Kafka's time only. Rates are bytes of log by the clock, and by the processor time
+Both get the same files: records of one size with keys drawn evenly, none of them clean yet. Kafka has one
+cleaner thread, and a topic for each round, which becomes dirty by a change of its configuration; ours is the
+process that a broker starts, from its start until the cleaned files are on the disk: their renaming, which is
+the broker's, is in Kafka's time only. Rates are bytes of log by the clock, and by the processor time
 that was used, which says more on a machine that others use too. After every round both must have left as many
 records as there are keys, each with another key.
 """
 
-import argparse
-import os
 import shutil
 import signal
-import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -36,9 +32,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from benchmarks.case import BASELINE, OURS
+from benchmarks.case import BASELINE, OURS, Figure
 from benchmarks.clusters import free_ports
 from benchmarks.java_libraries import kafka_command, run_kafka_program
+from benchmarks.rounds import Sides
 from sparklog.executor.logs.cleaner_processes import CleanerProcess
 from sparklog.node.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT
 from sparklog.node.storage.files import CLEANED_SUFFIX, LOG_SUFFIX, PARTITION_METADATA
@@ -51,7 +48,8 @@ from sparklog.protocol.records.decode import decode_batches
 from sparklog.protocol.records.encode import encode_batches
 
 TOPIC: Final = "t"
-WARM_UP_ROUNDS: Final = 1
+MOST_ROUNDS: Final = 20
+"""As many topics Kafka has; each is cleaned once."""
 CLEANED_WITHIN_S: Final = 600.0
 POLL_S: Final = 0.02
 START_MS: Final = 1_700_000_000_000
@@ -70,6 +68,7 @@ LIMITS: Final = CleaningLimits(
 class Case(NamedTuple):
     """A log to be cleaned."""
 
+    description: str
     records: int
     value_bytes: int
     keys: int
@@ -94,10 +93,10 @@ class Result(NamedTuple):
 
 
 CASES: Final = {
-    "100B": Case(10_000_000, 90, 1_000_000, Codec.NONE),
-    "100B-zstd": Case(10_000_000, 90, 1_000_000, Codec.ZSTD),
-    "1KB": Case(1_000_000, 1014, 100_000, Codec.NONE),
-    "1KB-zstd": Case(1_000_000, 1014, 100_000, Codec.ZSTD),
+    "cleaning-100": Case("5 million records of 100 B", 5_000_000, 90, 500_000, Codec.NONE),
+    "cleaning-100-zstd": Case("5 million records of 100 B zstd", 5_000_000, 90, 500_000, Codec.ZSTD),
+    "cleaning-1000": Case("1 million records of 1 KB", 1_000_000, 1014, 100_000, Codec.NONE),
+    "cleaning-1000-zstd": Case("1 million records of 1 KB zstd", 1_000_000, 1014, 100_000, Codec.ZSTD),
 }
 
 
@@ -265,71 +264,37 @@ def _peak_resident_mib(process_id: int) -> float:
     raise AssertionError("Linux says it of every process")
 
 
-def measure(
-    sides: Mapping[str, Callable[[], Result]], rounds: int, expected: Left
-) -> dict[str, list[Result]]:
-    """Have the sides clean in turn, each first in turn; return what that took, the first round left out.
-
-    Raises:
-        RuntimeError: one has left something else than was expected.
-    """
-    results: dict[str, list[Result]] = {side: [] for side in sides}
-    for number in range(WARM_UP_ROUNDS + rounds):
-        for side in list(sides)[:: -1 if number % 2 else 1]:
-            result = sides[side]()
-            if result.left != expected:
-                raise RuntimeError(f"{side} has left {result.left}, not {expected}")
-            if number >= WARM_UP_ROUNDS:
-                results[side].append(result)
-    return results
-
-
-def _line(side: str, size_mib: float, results: Sequence[Result]) -> str:
-    by_clock = [size_mib / result.seconds for result in results]
-    by_processor = [size_mib / result.processor_seconds for result in results]
-    resident_mib = max(result.resident_mib for result in results)
-    return (
-        f"  {side}: {_median_and_spread(by_clock)} MiB/s, "
-        f"{_median_and_spread(by_processor)} MiB a processor second, {resident_mib:.0f} MiB resident at most"
-    )
-
-
-def _median_and_spread(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
-
-
-def main() -> None:
-    """Print a line a case and side."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", metavar="case", help=", ".join(CASES))
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=4, help="how many are counted, beside the first one")
-    arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error("--rounds must be 1 or more")
-    for name in arguments.cases or CASES:
-        case = CASES[name]
-        case = case._replace(records=int(case.records * arguments.scale))
-        with tempfile.TemporaryDirectory(prefix="benchmark-cleaning-") as directory:
-            log, keys = write_log(Path(directory) / "ours" / f"{TOPIC}-0", case)
-            size_mib = log.size_bytes / 2**20
-            print(
-                f"{name}: {case.records} records, {keys} keys, {size_mib:.0f} MiB, "
-                f"load {os.getloadavg()[0]:.1f}",
-                flush=True,
-            )
+@contextmanager
+def sides(name: str, *, compare: bool) -> Iterator[Sides]:
+    """Write the log of a case; gives what cleans it, here and in Kafka."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-cleaning-") as directory, ExitStack() as stack:
+        log, keys = write_log(Path(directory) / "ours" / f"{TOPIC}-0", CASES[name])
+        stack.callback(log.close, clean=False)
+        expected = Left(records=keys, keys=keys)
+        found = {OURS: round_of(name, OURS, partial(clean_here, log), log.size_bytes, expected)}
+        if compare:
             work = Path(directory) / "kafka"
             work.mkdir()
-            with kafka_with(log, work, WARM_UP_ROUNDS + arguments.rounds) as clean_in_kafka:
-                sides: dict[str, Callable[[], Result]] = {
-                    OURS: partial(clean_here, log),
-                    BASELINE: clean_in_kafka,
-                }
-                results = measure(sides, arguments.rounds, Left(records=keys, keys=keys))
-            for side, of_side in results.items():
-                print(_line(side, size_mib, of_side), flush=True)
-            log.close(clean=False)
+            clean_in_kafka = stack.enter_context(kafka_with(log, work, MOST_ROUNDS))
+            found[BASELINE] = round_of(name, BASELINE, clean_in_kafka, log.size_bytes, expected)
+        yield found
 
 
-if __name__ == "__main__":
-    main()
+def round_of(
+    name: str, side: str, clean: Callable[[], Result], size_bytes: int, expected: Left
+) -> Callable[[], list[Figure]]:
+    """Return the round of a side, which raises RuntimeError if it leaves another log than expected."""
+
+    def run() -> list[Figure]:
+        result = clean()
+        if result.left != expected:
+            raise RuntimeError(f"{side} has left {result.left}, not {expected}")
+        size_mib = size_bytes / 2**20
+        case = CASES[name].description
+        return [
+            Figure(f"{case}, log", "MiB/s", size_mib / result.seconds),
+            Figure(f"{case}, log by processor time", "MiB/s", size_mib / result.processor_seconds),
+            Figure(f"{case}, memory of the process, at most", "MiB", result.resident_mib),
+        ]
+
+    return run

@@ -40,6 +40,7 @@ def producer_performance(
     compression: str = "none",
     records_per_s: int = -1,
     batch_bytes: int | None = 65_536,
+    linger_ms: int | None = None,
     idempotence: bool = True,
     security: Mapping[str, str] = MappingProxyType({}),
 ) -> Rate:
@@ -55,6 +56,8 @@ def producer_performance(
     ]
     if batch_bytes is not None:
         properties.append(f"batch.size={batch_bytes}")
+    if linger_ms is not None:
+        properties.append(f"linger.ms={linger_ms}")
     cpu_before_s = cluster.brokers_cpu_s()
     output = run_kafka_program(
         "org.apache.kafka.tools.ProducerPerformance",
@@ -106,7 +109,9 @@ def librdkafka_performance(
                 break
             except BufferError:
                 producer.poll(0.01)
-    producer.flush(CLIENT_TIMEOUT_S)
+    while producer.flush(1.0):  # in small pieces: a bound's signal is heard between them
+        if time.monotonic() - started_s > CLIENT_TIMEOUT_S:
+            raise RuntimeError(f"{len(producer)} records not acknowledged in {CLIENT_TIMEOUT_S:.0f} s")
     seconds = time.monotonic() - started_s
     latencies_ms.sort()
     return Rate(

@@ -42,8 +42,9 @@ KAFKA_JVM_OPTIONS: Final = (
 """Those of Kafka's own scripts for its brokers (kafka-server-start.sh, kafka-run-class.sh)."""
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 60.0
-GROUP_SETTINGS = "group.initial.rebalance.delay.ms=0\n"
-"""Of both clusters: who waits for others to join measures the delay."""
+COMMON_SETTINGS: Final = "group.initial.rebalance.delay.ms=0\nlog.segment.delete.delay.ms=1000\n"
+"""Of both clusters: a group's wait for members to join would be measured as joining, and the deleted
+topics of a minute, a gigabyte each, would fill the page cache."""
 SECURED: Final = ("SSL", "SASL_SSL")
 """The protocols of the listeners that a secured cluster has beside the plain one, by which they are named."""
 
@@ -148,7 +149,7 @@ def sparklog_cluster(
                 "listeners": ",".join(f"{name}://127.0.0.1:0" for name in ("PLAINTEXT", *SECURED)),
                 "controller.quorum.bootstrap.servers": ",".join([plain, *listeners[1:]]),
             }
-        properties.write_text(GROUP_SETTINGS + _properties({**settings, **security}))
+        properties.write_text(COMMON_SETTINGS + _properties({**settings, **security}))
         command = [
             str(Path(os.environ["SPARK_HOME"]) / "bin" / "spark-submit"),
             *("--properties-file", os.environ["SPARK_PROPERTIES_FILE"]),
@@ -208,7 +209,7 @@ def apache_kafka_cluster(security: Mapping[str, str] = MappingProxyType({})) -> 
                 "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
                 f"log.dirs={directory}/logs-{node}\n"
                 "offsets.topic.replication.factor=3\n"
-                f"{GROUP_SETTINGS}"
+                f"{COMMON_SETTINGS}"
             )
             if security:
                 # Later lines count. Its brokers and controllers have to say who they are as well.

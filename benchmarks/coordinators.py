@@ -254,7 +254,4 @@ async def _moved_ms(cluster: ClusterUnderTest, topic: str, group_id: str) -> flo
     return 1000 * (time.monotonic() - began_s)
 
 
-WARM_UP_ROUNDS: Final = 2
-"""Of these cases: each round has a minute's work in it, and failovers never take the same time twice. With
-fewer nothing could stand still."""
 CASES: Mapping[str, Case] = {"groups-failover": failover, "groups-load": load}

@@ -72,9 +72,13 @@ def session(
         def figures(topic: str) -> Sequence[float]:
             with contextlib.suppress(BrokenPipeError):
                 print(topic, file=stdin, flush=True)
-            for line in stdout:
-                if line.startswith(ANSWER):
-                    return [float(figure) for figure in line.removeprefix(ANSWER).split()]
+            try:
+                for line in stdout:
+                    if line.startswith(ANSWER):
+                        return [float(figure) for figure in line.removeprefix(ANSWER).split()]
+            except BaseException:  # the bound of the case: the session ends in the middle of its work
+                process.kill()
+                raise
             errors.seek(0)
             raise RuntimeError(f"{side} {operation} failed:\n{errors.read()[-4000:]}")
 

@@ -1,6 +1,6 @@
 """How long writing stands still when a broker suffers: the same producer on sparklog and on Apache Kafka.
 
-    make bench-failover
+    python -m benchmarks failover
     python -m benchmarks.failover --fault kill-executor --faults 10 --alone
 
 A producer (librdkafka's, or with `--producer sparklog` the one that DataFrames are written with, on sparklog
@@ -16,24 +16,29 @@ their default settings, and so does the producer, unless `--client` says otherwi
 import argparse
 import contextlib
 import itertools
-import math
 import operator
 import statistics
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from benchmarks.budgets import Budget
+from benchmarks.case import Figure, Round
 from benchmarks.clusters import BROKERS, ClusterUnderTest, apache_kafka_cluster, sparklog_cluster
 from benchmarks.faults import FAULTS, Fault
 from benchmarks.java_libraries import maven_at_hand
+from benchmarks.pages import HEADER, rows
 from benchmarks.probe import LIBRDKAFKA, PRODUCERS, Probe
+from benchmarks.results import CaseResult, Origin
+from benchmarks.rounds import Sides, run_rounds
 
 TOPIC: Final = "failover"
 PARTITIONS: Final = 6
@@ -44,20 +49,10 @@ AFTERMATH_S: Final = 2.0
 
 So long a broker has to stay back, too."""
 TIMEOUT_S: Final = 120.0
+FAULT_S: Final = 60
+"""Of both clusters, at most: with a whole session of Kafka's and a start of its broker."""
 ASK_TIMEOUT_S: Final = 2.0
 POLL_S: Final = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Pauses:
-    """What each fault cost, in milliseconds."""
-
-    led_ms: list[float] = field(default_factory=list)
-    """The longest pause of a partition that the broker led."""
-    others_ms: list[float] = field(default_factory=list)
-    """The longest pause of the other partitions."""
-    back_ms: list[float] = field(default_factory=list)
-    """From the fault, or its end, until the broker was in every ISR again."""
 
 
 class SeenPartition(NamedTuple):
@@ -113,7 +108,7 @@ class Recovery:
 
 
 class Side:
-    """A cluster whose brokers suffer, one after the other, and what that has cost."""
+    """A cluster whose brokers suffer, one after the other."""
 
     def __init__(
         self,
@@ -122,28 +117,27 @@ class Side:
         producer: str = LIBRDKAFKA,
         client: Mapping[str, object] | None = None,
     ) -> None:
-        """Create the topic. `client` configures the producer."""
-        self.pauses = Pauses()
+        """Take the cluster, which has the topic. `client` configures the producer."""
         self._cluster = cluster
         self._fault = fault
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
         self._new_probe = partial(
             Probe, cluster.bootstrap_servers, TOPIC, PARTITIONS, producer=producer, configuration=client
         )
-        cluster.create_topic(TOPIC, PARTITIONS, {"min.insync.replicas": str(BROKERS - 1)})
 
-    def suffer(self) -> None:
+    def suffer(self) -> list[Figure]:
         """Have the broker that leads most of the topic suffer, and wait until it is back."""
         _wait_for(lambda: _are_whole(self._partitions()), "every replica is in sync")
         with self._new_probe() as probe, ThreadPoolExecutor(1, "restart") as restarting:
             _wait_for(lambda: all(probe.acknowledged_s), "every partition is written to")
             time.sleep(WARM_UP_S)
-            self._strike(probe, restarting)
+            figures = self._strike(probe, restarting)
         if probe.failed:
             raise RuntimeError(f"{len(probe.failed)} records were not acknowledged: {probe.failed[0]}")
+        return figures
 
-    def _strike(self, probe: Probe, restarting: Executor) -> None:
-        fault, pauses = self._fault, self.pauses
+    def _strike(self, probe: Probe, restarting: Executor) -> list[Figure]:
+        fault = self._fault
         leaders = [partition.leader for partition in self._partitions()]
         victim = statistics.mode(leaders)
         process = self._cluster.brokers()[victim]
@@ -166,8 +160,8 @@ class Side:
         _wait_for(partial(looked_until, lambda: time.monotonic() > aftermath_s), "the aftermath is over")
         gaps_ms = [1000 * gap_s for gap_s in probe.longest_gaps_s(struck_s)]
         led = [leader == victim for leader in leaders]
-        pauses.led_ms.append(max(itertools.compress(gaps_ms, led)))
-        pauses.others_ms.append(max(itertools.compress(gaps_ms, map(operator.not_, led)), default=0.0))
+        led_ms = max(itertools.compress(gaps_ms, led))
+        others_ms = max(itertools.compress(gaps_ms, map(operator.not_, led)), default=0.0)
         if fault.is_lifted and process.is_running():
             fault.lift(process)
             struck_s = time.monotonic()
@@ -179,13 +173,12 @@ class Side:
         if restarted is not None:
             restarted.result()
         assert recovery.back_s is not None, "that was waited for"
-        pauses.back_ms.append(1000 * (recovery.back_s - struck_s))
-        print(
-            f"{self._cluster.name}: {fault.description} {victim}: {pauses.led_ms[-1]:,.0f} ms where it led, "
-            f"{pauses.others_ms[-1]:,.0f} ms elsewhere, back in sync after {pauses.back_ms[-1]:,.0f} ms",
-            file=sys.stderr,
-            flush=True,
-        )
+        back_ms = 1000 * (recovery.back_s - struck_s)
+        return [
+            Figure(f"{fault.description}: pause of the partitions that it led", "ms", led_ms),
+            Figure(f"{fault.description}: pause of the other partitions", "ms", others_ms),
+            Figure(f"{fault.description}: until it is back in every ISR", "ms", back_ms),
+        ]
 
     def _partitions(self) -> list[SeenPartition]:
         """Return the topic's partitions in order, or none if whoever was asked did not answer."""
@@ -208,30 +201,21 @@ def _wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(POLL_S)
 
 
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the smallest value that `percent` of the values do not exceed.
+@contextlib.contextmanager
+def suffering(
+    cluster: ClusterUnderTest, fault: Fault, producer: str, client: Mapping[str, object] | None = None
+) -> Iterator[Round]:
+    """Create the topic; gives the round in which a broker of the cluster suffers once."""
+    cluster.create_topic(TOPIC, PARTITIONS, {"min.insync.replicas": str(BROKERS - 1)})
+    try:
+        yield Side(cluster, fault, producer, client).suffer
+    finally:
+        cluster.delete_topic(TOPIC)
 
-    >>> percentile([1.0, 2.0, 3.0, 4.0], 50), percentile([1.0, 2.0, 3.0, 4.0], 99)
-    (2.0, 4.0)
-    """
-    return sorted(values)[math.ceil(len(values) * percent / 100) - 1]
 
-
-def _print_table(fault: Fault, ours: Pauses, theirs: Pauses | None) -> None:
-    print(f"longest time without an acknowledgement, {fault.description} {len(ours.led_ms)} times, ms")
-    print(f"{'':44} {'sparklog':>10} {'Kafka':>10} {'ratio':>7}")
-    for which, member in (
-        ("partitions it led", "led_ms"),
-        ("the other partitions", "others_ms"),
-        ("until it is back in every ISR", "back_ms"),
-    ):
-        for name, percent in (("median", 50), ("p99", 99), ("maximum", 100)):
-            value = percentile(getattr(ours, member), percent)
-            against = ""
-            if theirs is not None:
-                baseline = percentile(getattr(theirs, member), percent)
-                against = f" {baseline:10,.0f} {value / baseline:7.3f}"
-            print(f"{which + ', ' + name:44} {value:10,.0f}{against}")
+def killed(cluster: ClusterUnderTest) -> AbstractContextManager[Round]:
+    """Kill the broker that leads most of a topic."""
+    return suffering(cluster, FAULTS["kill"], LIBRDKAFKA)
 
 
 def main() -> int:
@@ -262,12 +246,18 @@ def main() -> int:
         clusters = [stack.enter_context(sparklog_cluster())]
         if compare:
             clusters.append(stack.enter_context(apache_kafka_cluster()))
-        sides = [Side(cluster, fault, options.producer, client) for cluster in clusters]
-        for number in range(options.faults):
-            for side in sides[:: -1 if number % 2 else 1]:
-                side.suffer()
-    _print_table(fault, sides[0].pauses, sides[1].pauses if compare else None)
-    return 0
+
+        @contextlib.contextmanager
+        def opened() -> Iterator[Sides]:
+            with contextlib.ExitStack() as topics:
+                yield {
+                    cluster.name: topics.enter_context(suffering(cluster, fault, options.producer, client))
+                    for cluster in clusters
+                }
+
+        rounds = run_rounds(opened, Budget(options.faults * FAULT_S, counted=options.faults, warms=False))
+    print(HEADER + rows(CaseResult.of("failover", rounds, Origin.here(()))), end="")
+    return 1 if rounds.failure else 0
 
 
 if __name__ == "__main__":

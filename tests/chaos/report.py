@@ -1,10 +1,10 @@
 """The table of what faults cost, from the notebook of all runs."""
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from benchmarks.failover import percentile
 from tests.chaos.faults import FAULTS
 from tests.chaos.observations import RANDOM, REPEATED, Notebook, Observation, Session
 
@@ -86,3 +86,12 @@ def _summary(sessions: Sequence[Session], observed: set[str]) -> str:
             told = "; ".join((*session.verdict.examples, *session.complaints))
             lines.append(f"Run {session.session} (seed {session.seed}) was not clean: {told}")
     return "\n".join(lines)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the smallest value that `percent` of the values do not exceed.
+
+    >>> percentile([1.0, 2.0, 3.0, 4.0], 50), percentile([1.0, 2.0, 3.0, 4.0], 99)
+    (2.0, 4.0)
+    """
+    return sorted(values)[math.ceil(len(values) * percent / 100) - 1]

@@ -1,18 +1,18 @@
-"""Whoever leaves keys out cleans faster: both sides must have left the same, and neither is always first."""
+"""A side that leaves keys out cleans faster: both must have left the same."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchmarks.cleaning import (
+    CASES,
     Case,
     Left,
     Result,
     clean_here,
     cleaned_up_to,
     left_in,
-    measure,
+    round_of,
     write_log,
 )
 from sparklog.protocol.records.codecs import Codec
@@ -20,39 +20,28 @@ from sparklog.protocol.records.codecs import Codec
 EXPECTED = Left(records=5, keys=5)
 
 
-def side(name: str, cleaned: list[str], left: Left = EXPECTED) -> Callable[[], Result]:
-    """Return a side that says when it cleans, and takes as many seconds as there were cleanings before."""
-
-    def clean() -> Result:
-        cleaned.append(name)
-        return Result(len(cleaned), 1.0, 1.0, left)
-
-    return clean
+def test_round_is_rates_by_clock_and_by_processor_time() -> None:
+    """The second says more on a machine that others use, too."""
+    case = "cleaning-100"
+    run = round_of(case, "ours", lambda: Result(4.0, 2.0, 130.0, EXPECTED), 8 * 2**20, EXPECTED)
+    assert [(figure.unit, figure.value) for figure in run()] == [("MiB/s", 2), ("MiB/s", 4), ("MiB", 130)]
+    assert all(figure.case.startswith(CASES[case].description) for figure in run())
 
 
-def test_measure_sides_take_turns_and_the_first_round_does_not_count() -> None:
-    """A machine that drifts, and a broker that has just started, are nobody's merit."""
-    cleaned: list[str] = []
-    sides = {name: side(name, cleaned) for name in ("ours", "theirs")}
-    results = measure(sides, rounds=2, expected=EXPECTED)
-    assert cleaned == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
-    assert {name: [each.seconds for each in of_side] for name, of_side in results.items()} == {
-        "ours": [4, 5],
-        "theirs": [3, 6],
-    }
-
-
-def test_measure_side_that_leaves_something_else_is_refused() -> None:
-    """In the round that does not count, too."""
-    sides = {"ours": side("ours", []), "theirs": side("theirs", [], Left(records=6, keys=5))}
+def test_round_of_a_side_that_leaves_something_else_is_refused() -> None:
+    """Its rate would count for another work."""
+    left = Left(records=6, keys=5)
+    run = round_of("cleaning-100", "theirs", lambda: Result(1.0, 1.0, 1.0, left), 1, EXPECTED)
     with pytest.raises(RuntimeError, match="theirs has left"):
-        measure(sides, rounds=1, expected=EXPECTED)
+        run()
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_left_in_files_counts_records_and_their_keys(tmp_path: Path, codec: Codec) -> None:
     """What is not clean yet has every record, and the keys that were drawn."""
-    log, keys = write_log(tmp_path / "t-0", Case(records=3_000, value_bytes=90, keys=1_000, codec=codec))
+    log, keys = write_log(
+        tmp_path / "t-0", Case("small", records=3_000, value_bytes=90, keys=1_000, codec=codec)
+    )
     assert 900 < keys < 1_000
     assert left_in(log.directory.glob("*.log")) == Left(records=3_000, keys=keys)
     log.close(clean=False)
@@ -60,7 +49,9 @@ def test_left_in_files_counts_records_and_their_keys(tmp_path: Path, codec: Code
 
 def test_cleaning_here_leaves_one_record_of_every_key_and_the_log_as_it_was(tmp_path: Path) -> None:
     """What is cleaned is cleaned again in the next round."""
-    log, keys = write_log(tmp_path / "t-0", Case(records=3_000, value_bytes=90, keys=1_000, codec=Codec.NONE))
+    log, keys = write_log(
+        tmp_path / "t-0", Case("small", records=3_000, value_bytes=90, keys=1_000, codec=Codec.NONE)
+    )
     assert [clean_here(log).left for _ in range(2)] == [Left(records=keys, keys=keys)] * 2
     assert left_in(log.directory.glob("*.log")) == Left(records=3_000, keys=keys)
     log.close(clean=False)
