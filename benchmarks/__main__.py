@@ -23,7 +23,15 @@ from benchmarks.case import Case
 from benchmarks.cases import cases
 from benchmarks.clusters import ClusterUnderTest, apache_kafka_cluster, sparklog_cluster
 from benchmarks.java_libraries import maven_at_hand
-from benchmarks.results import PUBLISHED, UNPUBLISHED, CaseResult, Origin, append_result, read_results
+from benchmarks.results import (
+    PUBLISHED,
+    UNPUBLISHED,
+    CaseResult,
+    Origin,
+    append_result,
+    left_to_measure,
+    read_results,
+)
 from benchmarks.rounds import Sides, run_rounds
 
 
@@ -33,7 +41,7 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", metavar="case", help=f"one of {', '.join(BUDGETS)}")
     parser.add_argument("--alone", action="store_true", help="measure sparklog only")
     parser.add_argument("--publish", action="store_true", help="write the tables of the pages")
-    parser.add_argument("--resume", action="store_true", help="leave out what was measured at this commit")
+    parser.add_argument("--resume", action="store_true", help="leave out cases with figures of this commit")
     options = parser.parse_args()
     if unknown := set(options.cases) - BUDGETS.keys():
         parser.error(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(BUDGETS)}")
@@ -44,12 +52,9 @@ def main() -> int:
         print("Maven is not at hand (or --alone was given): no baseline", file=sys.stderr)
     file = PUBLISHED if options.publish else UNPUBLISHED
     origin = Origin.here((PUBLISHED, *pages.PAGES))
-    before = read_results(file) if options.resume else {}
-    chosen = [
-        name
-        for name in options.cases or IN_THE_HOUR
-        if name not in before or before[name].origin.commit != origin.commit
-    ]
+    chosen = options.cases or IN_THE_HOUR
+    if options.resume:
+        chosen = left_to_measure(chosen, read_results(file), origin)
     print(pages.HEADER, end="", flush=True)
 
     def record(name: str, opened: Callable[[], AbstractContextManager[Sides]]) -> None:

@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -107,6 +107,17 @@ def read_results(path: Path) -> Mapping[str, CaseResult]:
             raise ValueError(f"{path}, line {number} is no result: {error!r}; remove it") from error
         results[result.case] = result
     return results
+
+
+def left_to_measure(cases: Iterable[str], results: Mapping[str, CaseResult], origin: Origin) -> list[str]:
+    """Return the cases without figures of this commit and machine, in order."""
+    measured = {
+        name
+        for name, result in results.items()
+        if result.measurements
+        and (result.origin.commit, result.origin.machine) == (origin.commit, origin.machine)
+    }
+    return [name for name in cases if name not in measured]
 
 
 def append_result(path: Path, result: CaseResult) -> None:

@@ -1,12 +1,13 @@
 """A run that is killed leaves what it has measured."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.budgets import Budget
 from benchmarks.case import BASELINE, OURS, Figure
-from benchmarks.results import CaseResult, Measurement, Origin, append_result, read_results
+from benchmarks.results import CaseResult, Measurement, Origin, append_result, left_to_measure, read_results
 from benchmarks.rounds import Rounds
 
 ORIGIN = Origin("abc1234567", "2 cores of a processor, 4 GiB", "2026-01-02")
@@ -47,6 +48,18 @@ def test_results_newest_line_of_a_case_counts(tmp_path: Path) -> None:
     for result in (first, other, again):
         append_result(path, result)
     assert read_results(path) == {"a": again, "b": other}
+
+
+def test_run_that_goes_on_measures_what_has_no_figures_of_its_commit() -> None:
+    """A case that failed is tried again; figures of another commit are not this one's, whatever the day."""
+    figure = (Measurement("rate", "records/s", "", (1.0,), ()),)
+    results = {
+        "done": CaseResult("done", replace(ORIGIN, date="2026-01-01"), "", figure),
+        "failed": CaseResult("failed", ORIGIN, "failed: no broker", ()),
+        "older": CaseResult("older", replace(ORIGIN, commit="0000000000"), "", figure),
+    }
+    left = left_to_measure(["new", "done", "older", "failed"], results, ORIGIN)
+    assert left == ["new", "older", "failed"]
 
 
 def test_results_line_that_is_none_is_named(tmp_path: Path) -> None:
