@@ -68,12 +68,12 @@ class CaseResult:
         measurements = []
         for place, figure in enumerate(rounds.counted[0][OURS] if rounds.counted else ()):
             theirs = [
-                each.value
+                _readable(each.value)
                 for of in rounds.counted
                 for each in of.get(BASELINE, ())
                 if each.case == figure.case
             ]
-            ours = tuple(of[OURS][place].value for of in rounds.counted)
+            ours = tuple(_readable(of[OURS][place].value) for of in rounds.counted)
             measurements.append(Measurement(figure.case, figure.unit, figure.bar, ours, tuple(theirs)))
         return cls(case, origin, rounds.remark, tuple(measurements))
 
@@ -125,6 +125,11 @@ def append_result(path: Path, result: CaseResult) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(result.to_json() + "\n")
+
+
+def _readable(value: float) -> float:
+    """Return the value with six digits, which is more than its rounds have in common."""
+    return float(f"{value:.6g}")
 
 
 def _commit(unchanged: Sequence[Path]) -> str:

@@ -11,6 +11,7 @@ or, if one never was, the last ones, and the remark says so.
 
 import contextlib
 import signal
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -103,10 +104,10 @@ def run_rounds(opened: Callable[[], AbstractContextManager[Sides]], budget: Budg
     """Prepare a case and run its rounds, each side first in turn.
 
     Nothing that a case raises ends more than the case, a KeyboardInterrupt excepted. No round begins if
-    the longest one before it would exceed the bound.
+    one of the usual length would exceed the bound.
     """
     rounds = Rounds(budget)
-    longest_s = 0.0
+    took_s: list[float] = []
     began_s = time.monotonic()
     try:
         with contextlib.ExitStack() as stack:
@@ -115,12 +116,13 @@ def run_rounds(opened: Callable[[], AbstractContextManager[Sides]], budget: Budg
                     sides = stack.enter_context(opened())
                     while not rounds.are_enough:
                         round_began_s = time.monotonic()
-                        if round_began_s + longest_s > began_s + budget.bound_s:
+                        usual_s = statistics.median(took_s or (0.0,))
+                        if round_began_s + usual_s > began_s + budget.bound_s:
                             rounds.was_cut = True
                             break
                         names = list(sides)[:: -1 if len(rounds.done) % 2 else 1]
                         rounds.done.append({name: sides[name]() for name in names})
-                        longest_s = max(longest_s, time.monotonic() - round_began_s)
+                        took_s.append(time.monotonic() - round_began_s)
             except BoundReached:
                 rounds.was_cut = True
     except Exception as error:

@@ -23,7 +23,7 @@ def test_result_has_figures_of_the_rounds_that_count_by_their_names() -> None:
     """One side has executors around its brokers, and the other has none."""
     rounds = Rounds(Budget(60, counted=2, warms=False))
     rounds.done = [
-        {OURS: figures(10, 868), BASELINE: figures(5)},
+        {OURS: figures(10, 868.00000123), BASELINE: figures(5)},
         {BASELINE: figures(6), OURS: figures(11, 869)},
     ]
     assert CaseResult.of("produce", rounds, ORIGIN) == CaseResult(
