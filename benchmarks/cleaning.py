@@ -33,7 +33,7 @@ from confluent_kafka.admin import (
 )
 
 from benchmarks.case import BASELINE, OURS, Figure
-from benchmarks.clusters import free_ports
+from benchmarks.clusters import KAFKA_JVM_OPTIONS, free_ports
 from benchmarks.java_libraries import kafka_command, run_kafka_program
 from benchmarks.rounds import Sides
 from sparklog.executor.logs.cleaner_processes import CleanerProcess
@@ -232,7 +232,7 @@ def _clean_in_kafka(
 
 @contextmanager
 def _kafka(properties: Path, admin: AdminClient) -> Iterator[psutil.Process]:
-    command = kafka_command("kafka.Kafka", str(properties), java_options=("-Xmx1g", "-Xms1g"))
+    command = kafka_command("kafka.Kafka", str(properties), java_options=KAFKA_JVM_OPTIONS)
     with (
         properties.with_suffix(".log").open("ab") as output,
         subprocess.Popen(command, stdout=output, stderr=output) as process,
