@@ -16,14 +16,14 @@ from pyspark.sql import SparkSession
 from sparklog.driver.cluster import SparkCluster
 from sparklog.driver.controller.bootstrap_sockets import CannotListenError
 from sparklog.driver.controller.initial_scram_users import InitialUsersError, read_initial_scram_users
-from sparklog.driver.machine.broker_ids import BrokerIds, counted_of, possible_broker_ids
+from sparklog.driver.machine.broker_ids import BrokerIds, counted_of, searched_broker_ids
 from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.driver.running_cluster import RunningCluster, Shape
 from sparklog.driver.scaling import Membership
 from sparklog.driver.spark import open_network, preflight
 from sparklog.driver.spark.broker_jobs import BrokerJobs
 from sparklog.driver.spark.calls import is_stopped
-from sparklog.driver.spark.directory_search import brokers_with_directories
+from sparklog.driver.spark.directory_search import ids_per_rack_of_brokers
 from sparklog.driver.spark.dynamic_allocation import check_dynamic_allocation, held_executors
 from sparklog.driver.spark.interpreter import use_drivers_interpreter
 from sparklog.driver.spark.remote_store import check_remote_store
@@ -165,7 +165,7 @@ def _made_with(
     preflight.check_addresses(context, broker_config, broker_count)
     size = ClusterSize(shape.racks, brokers_per_rack)
     counted = brokers_per_rack
-    if brokers_per_rack > 1 and temporary_directory is None:
+    if temporary_directory is None:
         held.close()  # the search needs the executors; idle ones stay for a while
         counted = _counted(slots, size, directories, new_cluster_id)
     ids = BrokerIds(counted, broker_config.sparklog_rack_names)
@@ -210,6 +210,7 @@ def _made_with(
                 directories=_broker_directories(directories, node_id),
                 temporary=temporary_directory is not None,
                 log_level=log_level,
+                ids_per_rack=counted,
                 owner_epoch=owner_epoch,
             )
 
@@ -239,9 +240,9 @@ def _counted(slots: BrokerSlots, size: ClusterSize, directories: Sequence[Path],
     Raises:
         StartError: A host could not be searched for directories.
     """
-    candidates = {each: _broker_directories(directories, each) for each in possible_broker_ids(size)}
+    candidates = {each: _broker_directories(directories, each) for each in searched_broker_ids(size)}
     jobs = BrokerJobs(slots.spark_context)
-    found = brokers_with_directories(slots, jobs, f"sparklog-{new_cluster_id}-ids", candidates)
+    found = ids_per_rack_of_brokers(slots, jobs, f"sparklog-{new_cluster_id}-ids", candidates)
     return counted_of(found, size)
 
 

@@ -52,6 +52,7 @@ class Broker:
     host_name: str
     on_state: Callable[[BrokerState], None] = lambda state: None
     owner_epoch: int | None = None  # of this application in the object store of the tier
+    ids_per_rack: int | None = None  # that are counted rack by rack, for new directories
 
     def __post_init__(self) -> None:
         self.config = self.config.with_identity(self.node_id, self.rack)
@@ -75,7 +76,11 @@ class Broker:
         link = ControllerLink.of_broker(self.controller, self.node_id, self.config, self.secret)
         self.life.begin(link)
         directories = await asyncio.to_thread(
-            DataDirectories.open, self.directories, self.config.metadata_directory, self.node_id
+            DataDirectories.open,
+            self.directories,
+            self.config.metadata_directory,
+            self.node_id,
+            self.ids_per_rack,
         )
         try:
             async with AsyncExitStack() as closing:

@@ -79,6 +79,8 @@ class BrokerAssignment:
     """Whether the directories are removed when the broker leaves with the whole cluster."""
     log_level: int
     """The level of the broker's log on the task's stderr, as in Python's logging."""
+    ids_per_rack: int | None = None
+    """The brokers of each rack whose ids are counted rack by rack, noted in new directories."""
     owner_epoch: int | None = None
     """Of the application's ownership of the object store; None without a tier."""
 

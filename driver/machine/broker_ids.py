@@ -4,11 +4,13 @@ A start counts the brokers rack by rack, so that rack 1 of racks with two broker
 A broker that is added to a rack later gets an id that does not depend on the number of racks: the third
 one of rack 1 is broker 2001. The ids of added racks follow those of the first ones.
 
-The driver keeps nothing between applications. A later start with more brokers a rack learns from the data
-directories how many of them were counted rack by rack (`counted_of`): ids below `STRIDE` are of these.
+The driver keeps nothing between applications, and needs the ids before any broker runs. So each data
+directory has the number of ids a rack that were counted rack by rack when its cluster was made
+(`counted_of`), also that of a broker that has left. In older directories the ids below `STRIDE` show it.
 """
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from sparklog.node.metadata.cluster_size import ClusterSize, rack_name
@@ -32,6 +34,15 @@ class BrokerIds(NamedTuple):
         """
         return rack * self.counted + number if number < self.counted else number * STRIDE + rack
 
+    def rack_of(self, broker_id: BrokerId) -> str:
+        """Return the rack of a broker of this cluster.
+
+        >>> [BrokerIds(2).rack_of(each) for each in (2, 3, 2001)]
+        ['rack-1', 'rack-1', 'rack-1']
+        """
+        rack = broker_id // self.counted if broker_id < STRIDE else broker_id % STRIDE
+        return rack_name(rack, self.rack_names)
+
     def racks(self, size: ClusterSize) -> dict[str, list[BrokerId]]:
         """Return the brokers of each rack of a cluster of that size.
 
@@ -46,19 +57,25 @@ class BrokerIds(NamedTuple):
         }
 
 
-def counted_of(found: Collection[BrokerId], size: ClusterSize) -> int:
+def counted_of(found: Mapping[BrokerId, int | None], size: ClusterSize) -> int:
     """Return how many brokers of each rack are counted rack by rack, by the directories that were found.
 
-    Without any the cluster is new, and all are.
+    Args:
+        found: The number that the directories of each broker have; None if they are older.
+        size: The size of the start; without any directories the cluster is new, and all are counted.
 
-    >>> counted_of([], ClusterSize(3, 2)), counted_of([0, 1, 2], ClusterSize(3, 2))
-    (2, 1)
-    >>> counted_of([0, 1, 2, 3, 4, 5, 2000, 2001, 2002], ClusterSize(3, 3))
+    >>> counted_of({}, ClusterSize(3, 2)), counted_of({0: 2, 2: 2, 4: 2}, ClusterSize(3, 1))
+    (2, 2)
+    >>> counted_of(dict.fromkeys([0, 1, 2, 3, 4, 5, 2000, 2001, 2002]), ClusterSize(3, 3))
     2
     """
-    below = [each for each in found if each < STRIDE]
-    if not found:
+    noted = Counter(number for number in found.values() if number is not None)
+    if noted:
+        return noted.most_common(1)[0][0]
+    known = found.keys() & possible_broker_ids(size)
+    if not known:
         return size.brokers_per_rack
+    below = [each for each in known if each < STRIDE]
     return min(max(below, default=0) // size.racks + 1, size.brokers_per_rack)
 
 
@@ -74,3 +91,12 @@ def possible_broker_ids(size: ClusterSize) -> frozenset[BrokerId]:
         for brokers in BrokerIds(counted).racks(size).values()
         for each in brokers
     )
+
+
+SEARCHED_IDS: Final = 64
+"""The lowest ids, which are searched for too: a start may have fewer racks or brokers than its cluster."""
+
+
+def searched_broker_ids(size: ClusterSize) -> frozenset[BrokerId]:
+    """Return the ids whose directories may show how the ids of a cluster were counted."""
+    return possible_broker_ids(size) | frozenset(range(SEARCHED_IDS))

@@ -30,6 +30,7 @@ from sparklog.driver.spark.preflight import SLOT_WAIT_S
 from sparklog.driver.spark.slots import BrokerSlots, is_local_mode
 from sparklog.hosting import BrokerAssignment, StartError
 from sparklog.node.storage.directory.directory_search import (
+    FoundDirectories,
     look_for_directories,
     search_directories,
 )
@@ -43,8 +44,8 @@ RUNNING_WAIT_S: Final = 10.0
 _LISTED_WITHIN_S: Final = 5.0
 _LIST_POLL_S: Final = 0.02
 
-Found = dict[BrokerId, float]
-"""The last change of each broker's directories on a host, in seconds since 1970."""
+Found = dict[BrokerId, FoundDirectories]
+"""The directories of each broker on a host."""
 
 
 def find_directories(
@@ -116,33 +117,39 @@ def _searched(search: "_Search") -> Mapping[str, Found]:
     return search.found
 
 
-def brokers_with_directories(
+def ids_per_rack_of_brokers(
     slots: BrokerSlots, jobs: BrokerJobs, job_group: str, directories: Mapping[BrokerId, Sequence[str]]
-) -> set[BrokerId]:
+) -> dict[BrokerId, int | None]:
     """Return which of these brokers have directories on any host, also if there is one host only.
+
+    Each comes with the number of ids a rack that its directories have, None if they are older.
 
     Raises:
         StartError: a host could not be searched.
     """
     if is_local_mode(slots.spark_context):
-        return set(search_directories(directories))
-    found = _searched(_Search(slots, jobs, job_group, directories, hosts_to_search=1))
-    return {node_id for changes in found.values() for node_id in changes}
+        return {each: there.ids_per_rack for each, there in search_directories(directories).items()}
+    found: dict[BrokerId, int | None] = {}
+    for on_host in _searched(_Search(slots, jobs, job_group, directories, hosts_to_search=1)).values():
+        for node_id, there in on_host.items():
+            found[node_id] = found.get(node_id) or there.ids_per_rack
+    return found
 
 
 def homes_of(found: Mapping[str, Found]) -> dict[BrokerId, set[str]]:
     """Return the hosts with the latest directories of each broker.
 
-    >>> homes_of({"x": {7: 5.0}, "y": {7: 6.0}, "z": {8: 1.0}})
+    >>> five, six = FoundDirectories(5.0, 1), FoundDirectories(6.0, 1)
+    >>> homes_of({"x": {7: five}, "y": {7: six}, "z": {8: five}})
     {7: {'y'}, 8: {'z'}}
     """
     by_broker: dict[BrokerId, dict[str, float]] = {}
     for host, changes in found.items():
-        for node_id, changed_s in changes.items():
-            by_broker.setdefault(node_id, {})[host] = changed_s
+        for node_id, there in changes.items():
+            by_broker.setdefault(node_id, {})[host] = there.changed_s
     return {
-        node_id: {host for host, changed_s in there.items() if changed_s == max(there.values())}
-        for node_id, there in by_broker.items()
+        node_id: {host for host, changed_s in hosts.items() if changed_s == max(hosts.values())}
+        for node_id, hosts in by_broker.items()
     }
 
 

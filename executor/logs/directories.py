@@ -25,21 +25,35 @@ logger = logging.getLogger(__name__)
 class DataDirectories:
     """The locked directories of one broker, created by `open`."""
 
-    def __init__(self, node_id: BrokerId, logs: list[LogDirectory], metadata: LogDirectory) -> None:
+    def __init__(
+        self,
+        node_id: BrokerId,
+        logs: list[LogDirectory],
+        metadata: LogDirectory,
+        ids_per_rack: int | None = None,
+    ) -> None:
         self.logs = logs
         """The directories of log.dirs."""
         self.metadata = metadata
         """The directory of the metadata log; often the first of `logs`."""
         self.node_id = node_id
+        self._ids_per_rack = ids_per_rack
         self._new_ids = {
             directory.path: _new_directory_id() for directory in self._all if directory.meta is None
         }
 
     @classmethod
-    def open(cls, paths: Sequence[Path], metadata_path: Path | None, node_id: BrokerId) -> Self:
+    def open(
+        cls,
+        paths: Sequence[Path],
+        metadata_path: Path | None,
+        node_id: BrokerId,
+        ids_per_rack: int | None = None,
+    ) -> Self:
         """Lock the directories of broker `node_id`.
 
         The metadata log lies in the one at `metadata_path`, which may be one of `paths`; None for the first.
+        `ids_per_rack` is noted in those that are blank.
 
         Raises:
             DirectoryLockedError: a live process holds one of them.
@@ -64,7 +78,7 @@ class DataDirectories:
             logs = [directory for directory in opened if directory.path in paths]
             if not logs and failure is not None:
                 raise failure
-            directories = cls(node_id, logs, metadata)
+            directories = cls(node_id, logs, metadata, ids_per_rack)
             directories._check()
             if directories.cluster_id is not None:
                 directories.format(directories.cluster_id)
@@ -113,7 +127,8 @@ class DataDirectories:
         """
         for directory in self._all:
             if directory.meta is None:
-                directory.format(MetaProperties(cluster_id, self.node_id, self._new_ids[directory.path]))
+                directory_id = self._new_ids[directory.path]
+                directory.format(MetaProperties(cluster_id, self.node_id, directory_id, self._ids_per_rack))
 
     def note_running(self, broker_epoch: BrokerEpoch) -> None:
         """Write the current broker epoch into the directories of log.dirs.

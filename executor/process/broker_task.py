@@ -99,6 +99,7 @@ async def _serve(assignment: BrokerAssignment) -> None:
         secret=assignment.secret,
         config=config,
         directories=[Path(directory) for directory in assignment.directories],
+        ids_per_rack=assignment.ids_per_rack,
         host_name=host_name(address, assignment.controller_host),
         on_state=_log_state,
         owner_epoch=assignment.owner_epoch,

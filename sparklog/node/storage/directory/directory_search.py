@@ -7,37 +7,53 @@ running.
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from sparklog.node.storage.directory.meta_properties import META_PROPERTIES
+from sparklog.node.storage.directory.meta_properties import META_PROPERTIES, read_meta_properties
+from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.types import BrokerId
+
+
+class FoundDirectories(NamedTuple):
+    """A broker's directories on one host."""
+
+    changed_s: float
+    """The time of their last change, in seconds since the epoch."""
+    ids_per_rack: int | None
+    """The brokers of each rack whose ids are counted rack by rack, as far as the directories have it."""
 
 
 def look_for_directories(
     directories: Mapping[BrokerId, Sequence[str]], partition: int, _: Iterable[object]
-) -> Iterator[tuple[int, dict[BrokerId, float]]]:
+) -> Iterator[tuple[int, dict[BrokerId, FoundDirectories]]]:
     """Yield the task's number and the `search_directories` on its host, as its only row."""
     yield partition, search_directories(directories)
 
 
-def search_directories(directories: Mapping[BrokerId, Sequence[str]]) -> dict[BrokerId, float]:
-    """Return the brokers that have one of their `directories` here, each with the time of its last change.
+def search_directories(directories: Mapping[BrokerId, Sequence[str]]) -> dict[BrokerId, FoundDirectories]:
+    """Return the brokers that have one of their `directories` here.
 
-    Times are in seconds since the epoch: if a broker once moved, the host it moved to has the later one.
-    Unreadable directories are left out.
+    If a broker once moved, the host it moved to has the later change. Unreadable directories are left out.
     """
-    found: dict[BrokerId, float] = {}
+    found: dict[BrokerId, FoundDirectories] = {}
     for node_id, paths in directories.items():
-        changed = [changed_s for path in paths if (changed_s := _last_change_s(Path(path))) is not None]
-        if changed:
-            found[node_id] = max(changed)
+        there = [directory for path in paths if (directory := _found(Path(path))) is not None]
+        if there:
+            counted = (each.ids_per_rack for each in there if each.ids_per_rack is not None)
+            found[node_id] = FoundDirectories(max(each.changed_s for each in there), next(counted, None))
     return found
 
 
-def _last_change_s(directory: Path) -> float | None:
+def _found(directory: Path) -> FoundDirectories | None:
     try:
         if not (directory / META_PROPERTIES).is_file():
             return None
         with os.scandir(directory) as entries:
-            return max(entry.stat().st_mtime for entry in entries)
+            changed_s = max(entry.stat().st_mtime for entry in entries)
     except OSError:
         return None
+    try:
+        meta = read_meta_properties(directory)
+    except KafkaError:  # its broker will say so
+        meta = None
+    return FoundDirectories(changed_s, None if meta is None else meta.ids_per_rack)

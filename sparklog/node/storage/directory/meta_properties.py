@@ -1,7 +1,9 @@
 """`meta.properties`: the identity of a data directory (cluster, broker, directory), version 1 of the file.
 
 Rules kept: a directory's identity is written once, when it is formatted, and never changed. It has a
-checksum, under a key that Kafka does not know: one wrong character would make it another identity.
+checksum, under a key that Kafka does not know: one wrong character would make it another identity. So has the
+number of ids that each rack of the cluster was given at its first start: a driver, which keeps nothing
+itself, counts the ids of brokers by it.
 """
 
 from collections.abc import Mapping
@@ -19,6 +21,7 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 META_PROPERTIES: Final = "meta.properties"
 _VERSION: Final = "1"
 _CHECKSUM: Final = "sparklog.crc32c"
+_IDS_PER_RACK: Final = "sparklog.ids.per.rack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,8 @@ class MetaProperties:
     cluster_id: str
     node_id: int
     directory_id: UUID
+    ids_per_rack: int | None = None
+    """The brokers of each rack whose ids are counted rack by rack; None in older directories."""
 
 
 def read_meta_properties(directory: Path) -> MetaProperties | None:
@@ -50,6 +55,7 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
             properties["cluster.id"],
             int(properties["node.id"]),
             decode_uuid(properties["directory.id"]),
+            int(properties[_IDS_PER_RACK]) if _IDS_PER_RACK in properties else None,
         )
     except KeyError as error:
         raise _malformed(path, f"{error.args[0]} is missing") from error
@@ -57,6 +63,8 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
         raise _malformed(path, str(error)) from error
     if not meta.cluster_id or meta.node_id < 0:
         raise _malformed(path, f"cluster.id {meta.cluster_id!r}, node.id {meta.node_id}")
+    if meta.ids_per_rack is not None and meta.ids_per_rack < 1:
+        raise _malformed(path, f"{_IDS_PER_RACK} {meta.ids_per_rack}")
     if properties.get(_CHECKSUM, _checksum(properties)) != _checksum(properties):
         raise _malformed(path, f"its {_CHECKSUM} does not match the other lines: one of them has changed")
     return meta
@@ -75,6 +83,8 @@ def write_meta_properties(directory: Path, meta: MetaProperties) -> None:
         "node.id": str(meta.node_id),
         "version": _VERSION,
     }
+    if meta.ids_per_rack is not None:
+        properties[_IDS_PER_RACK] = str(meta.ids_per_rack)
     properties[_CHECKSUM] = _checksum(properties)
     with storage_errors(f"write {path}"):
         replace_file(path, javaproperties.dumps(properties, timestamp=False).encode("iso-8859-1"))

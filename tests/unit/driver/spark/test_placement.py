@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sparklog.driver.spark.directory_search import homes_of
 from sparklog.driver.spark.placement import HOME_WAIT_S, Placement, preferred_hosts
 from sparklog.driver.spark.slots import BrokerSlots
+from sparklog.node.storage.directory.directory_search import FoundDirectories
 from tests.unit.driver.spark.java_virtual_machine import context_of
 
 RACKS = {0: "rack-0", 1: "rack-1", 2: "rack-2"}
@@ -81,7 +82,11 @@ def test_nobody_prefers_a_host_without_executors_or_another_ones_home(
 
 def test_home_of_a_broker_that_moved_is_the_host_with_its_latest_directories() -> None:
     """What it left behind on another disk is older, whatever task found it first."""
-    found = {"a": {7: 5.0, 8: 2.0}, "b": {7: 9.0}, "c": {7: 6.0, 8: 2.0}}
+    changed = {"a": {7: 5.0, 8: 2.0}, "b": {7: 9.0}, "c": {7: 6.0, 8: 2.0}}
+    found = {
+        host: {broker_id: FoundDirectories(changed_s, 1) for broker_id, changed_s in there.items()}
+        for host, there in changed.items()
+    }
     expected = {7: {"b"}, 8: {"a", "c"}}
     assert homes_of(found) == expected
     assert homes_of(dict(reversed(found.items()))) == expected

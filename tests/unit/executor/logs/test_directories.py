@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.executor.logs.directories import DataDirectories
 from sparklog.node.storage import DirectoryLockedError, ForeignDirectoryError, LogDirectory, MetaProperties
+from sparklog.node.storage.directory.meta_properties import read_meta_properties
 from sparklog.protocol.errors import KafkaError
 from tests.unit.executor.logs.test_disk_failures import failing
 
@@ -130,3 +131,13 @@ def test_directories_whose_logs_take_most_of_the_descriptors_are_warned_of(
         directories.close()
     assert "The 10 partitions here need 40 file descriptors" in warning
     assert "RLIMIT_NOFILE is 79" in warning
+
+
+def test_new_directories_note_how_the_ids_of_their_cluster_were_counted(tmp_path: Path) -> None:
+    """The driver keeps nothing, and must give each broker its id before any of them has a log to show."""
+    directories = DataDirectories.open([tmp_path], None, 1, ids_per_rack=2)
+    directories.format("c")
+    directories.close()
+    meta = read_meta_properties(tmp_path)
+    assert meta is not None
+    assert meta.ids_per_rack == 2

@@ -5,13 +5,13 @@ from pathlib import Path
 from uuid import UUID
 
 from sparklog.node.storage import LogDirectory, MetaProperties
-from sparklog.node.storage.directory.directory_search import search_directories
+from sparklog.node.storage.directory.directory_search import FoundDirectories, search_directories
 
 
-def formatted(path: Path, changed_s: float) -> str:
+def formatted(path: Path, changed_s: float, ids_per_rack: int | None = None) -> str:
     """Make a broker's directory, in which something was written last at that time."""
     directory = LogDirectory.open(path)
-    directory.format(MetaProperties(cluster_id="c" * 22, node_id=1, directory_id=UUID(int=1)))
+    directory.format(MetaProperties("c" * 22, 1, UUID(int=1), ids_per_rack))
     directory.close()
     for entry in path.iterdir():
         os.utime(entry, (changed_s, changed_s))
@@ -30,7 +30,13 @@ def test_directories_are_found_with_the_time_of_their_last_change(tmp_path: Path
             4: [str(tmp_path / "missing")],
             5: [],
         }
-    ) == {1: 200.0, 2: 100.0}
+    ) == {1: FoundDirectories(200.0, None), 2: FoundDirectories(100.0, None)}
+
+
+def test_directories_have_the_number_of_ids_of_each_rack_of_their_cluster(tmp_path: Path) -> None:
+    """The driver counts all ids by it; a directory that was added since may be the only one."""
+    first, second = formatted(tmp_path / "first", 1.0), formatted(tmp_path / "second", 2.0, 3)
+    assert search_directories({1: [first, second]}) == {1: FoundDirectories(2.0, 3)}
 
 
 def test_file_in_the_place_of_a_directory_is_not_found(tmp_path: Path) -> None:
