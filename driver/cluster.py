@@ -40,7 +40,7 @@ from sparklog.driver.ui.tab_thread import TabThread
 from sparklog.hosting import BrokerAssignment, BrokerRefusedError, ScaleError, StartError
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.listener_security.session_access import session_access
-from sparklog.node.metadata.cluster_size import ClusterSize
+from sparklog.node.metadata.cluster_size import ClusterSize, SizeChange
 from sparklog.node.remote_log.store_location import StoreLocation
 from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.node.storage import DirectoryLockedError, LogDirectory
@@ -191,7 +191,8 @@ class SparkCluster:
         """Change the size of the running cluster; see `sparklog.Cluster.scale`."""
         if racks is None and brokers_per_rack is None:
             raise ScaleError("name the new number of racks, of brokers_per_rack, or both")
-        size = self.size.changed(racks, brokers_per_rack)
+        change = SizeChange(racks, brokers_per_rack)
+        size = self.size.changed(*change)
         preflight.check_counts(*size)
         missing = self._scaling.missing(size)
         if missing:
@@ -204,7 +205,7 @@ class SparkCluster:
             start_timeout_s = self._config.sparklog_start_timeout_ms / 1_000
             preflight.check_slots(self._slots, missing, start_timeout_s, running=running, is_asked=is_asked)
             preflight.check_addresses(self._context, self._config, missing)
-        self._scaling.scale(size, timeout_s)
+        self._scaling.scale(change, timeout_s)
 
     @property
     def refusal(self) -> str | None:
@@ -454,6 +455,7 @@ class SparkCluster:
                 if self._stopped:
                     raise StartError(f"the cluster was stopped before it was up: {error}") from None
                 if self._controller.lacks_voters:  # possibly for days, in which executors come and go
+                    self._scaling.start()
                     in_a_row = max(rack.failures for rack in self._racks)
                     self._failures = in_a_row if in_a_row >= FAILURES_BEFORE_START_ALLOWED else 0
                 if remedy := wrong_interpreter(self._context, self._last_failure or ""):

@@ -9,7 +9,7 @@ change goes on when the controller's process, or the whole application, is start
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -26,13 +26,14 @@ from sparklog.driver.machine.scaling import (
     brokers_of,
     is_reached,
     next_steps,
+    starting,
 )
 from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.driver.process.messages import ControllerState
 from sparklog.driver.spark.rack import Rack
 from sparklog.hosting import BrokerAssignment, ScaleError, StartError
 from sparklog.node.clocks import monotonic_ms
-from sparklog.node.metadata.cluster_size import ClusterSize
+from sparklog.node.metadata.cluster_size import ClusterSize, SizeChange
 from sparklog.protocol.types import BrokerEpoch, BrokerId
 
 POLL_S: Final = 0.1
@@ -91,7 +92,8 @@ class Scaling:
         self._controller = controller
         self._jobs = jobs
         self._ids = membership.ids
-        self._started = membership.started
+        self._size = membership.started
+        """The last known size: a controller that begins does not know it yet."""
         self._assign = membership.assign
         self._stopping = threading.Event()
         self._retries = Retries()
@@ -107,10 +109,16 @@ class Scaling:
     def size(self) -> ClusterSize:
         """The size that the cluster has or is about to have."""
         state = self._controller.state
-        return self._started if state is None else self._wanted(state)
+        return self._size if state is None else self._wanted(state)
 
     def start(self) -> None:
-        self._thread.start()
+        """Follow the controller's state from now on; a second call has no effect.
+
+        Before the controller leads, the voters that it lacks are started: a cluster that was scaled has more
+        than those of the application's arguments.
+        """
+        if self._thread.ident is None:
+            self._thread.start()
 
     def stop(self) -> None:
         """Follow no further change; jobs stay as they are."""
@@ -122,16 +130,17 @@ class Scaling:
         """Return the number of brokers that have to be started for that size."""
         return len(brokers_of(self._ids.racks(size)) - brokers_of(self._brokers_of_jobs()))
 
-    def scale(self, size: ClusterSize, timeout_s: float | None) -> None:
-        """Change the size, and wait until the cluster has it.
+    def scale(self, change: SizeChange, timeout_s: float | None) -> None:
+        """Change the numbers that are not None, and wait until the cluster has them.
 
         Raises:
             ScaleError: it is refused, given up by another change, or not reached in time.
         """
+        size = self.size.changed(*change)
         refusals = self._jobs.refusals
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         answer_by_s = time.monotonic() + RESIZE_TIMEOUT_S
-        while not self._controller.resize(size):
+        while not self._controller.resize(change):
             self._check_controller(size)
             if self._stopping.wait(POLL_S) or time.monotonic() > answer_by_s:
                 raise ScaleError(f"the controller has not confirmed the size of {size}")
@@ -142,8 +151,8 @@ class Scaling:
             state = self._controller.state
             if state is not None:
                 wanted = self._wanted(state)
-                # The state came before the confirmation.
-                if wanted != size:
+                # The state came before the confirmation. Another call may change the other number.
+                if not change.is_in(wanted):
                     raise ScaleError(f"the size of {size} was given up for that of {wanted}")
                 if self._is_reached(state):
                     logger.info("The cluster has its size of %s", size)
@@ -167,7 +176,8 @@ class Scaling:
             raise ScaleError(f"the controller ended before the cluster had its size of {size}: {failure}")
 
     def _wanted(self, state: ControllerState) -> ClusterSize:
-        return self._started.changed(state.racks, state.brokers_per_rack)
+        self._size = self._size.changed(state.racks, state.brokers_per_rack)
+        return self._size
 
     def _brokers_of_jobs(self) -> dict[str, list[BrokerId]]:
         return {rack.name: [each.node_id for each in rack.assignments] for rack in self._jobs.racks}
@@ -201,7 +211,14 @@ class Scaling:
         followed: ClusterSize | None = None
         while not self._stopping.wait(POLL_S):
             state = self._controller.state
-            if state is None or state.cluster_id is None:
+            if state is None:
+                continue
+            if state.cluster_id is None:
+                step = self._retries.due(self._missing_voters(state), monotonic_ms())
+                if step is not None and not self._tried(step):
+                    return
+                continue
+            if state.racks is None:  # nothing is committed yet
                 continue
             wanted = self._wanted(state)
             if self._asked_again.is_set() or wanted != followed:
@@ -213,6 +230,17 @@ class Scaling:
             step = self._retries.due(self._possible_steps(state), monotonic_ms())
             if step is not None and not self._tried(step):
                 return
+
+    def _missing_voters(self, state: ControllerState) -> list[Step]:
+        jobs = self._brokers_of_jobs()
+        missing = self._by_rack(each for each in state.missing_voters if each not in brokers_of(jobs))
+        return [starting(rack, brokers, jobs) for rack, brokers in missing.items()]
+
+    def _by_rack(self, brokers: Iterable[BrokerId]) -> dict[str, list[BrokerId]]:
+        by_rack: dict[str, list[BrokerId]] = {}
+        for each in brokers:
+            by_rack.setdefault(self._ids.rack_of(each), []).append(each)
+        return by_rack
 
     def _possible_steps(self, state: ControllerState) -> list[Step]:
         epochs = dict(state.broker_epochs)
@@ -226,6 +254,9 @@ class Scaling:
             restarting=[
                 each for each, former in self._former_epochs.items() if epochs.get(each, former) <= former
             ],
+            returning=self._by_rack(
+                each for each, held in state.surplus if held and each not in state.unfenced
+            ),
         )
 
     def _tried(self, step: Step) -> bool:

@@ -19,7 +19,6 @@ from sparklog.driver.controller.machine.balancing.moves import Move, Surrounding
 from sparklog.driver.controller.machine.balancing.placed_replicas import PlacedReplicas
 from sparklog.driver.controller.machine.balancing.plan import plan
 from sparklog.jobs.command_config import add_command_config, check_answers, command_client
-from sparklog.node.metadata.cluster_size import beyond
 from sparklog.node.printable import printable
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import TopicIdPartition, TopicPartition
@@ -55,7 +54,7 @@ def planned(
 ) -> tuple[list[Move], dict[TopicIdPartition, TopicPartition]]:
     """Return the plan for a cluster's Metadata response, and the partitions' names."""
     racks = {broker.node_id: broker.rack for broker in metadata.brokers}
-    surplus = beyond(racks, size.racks, size.brokers_per_rack)
+    surplus = size.surplus(racks)
     placed = PlacedReplicas()
     names: dict[TopicIdPartition, TopicPartition] = {}
     fixed: set[TopicIdPartition] = set()

@@ -26,6 +26,7 @@ from typing import ClassVar, Self, TypeVar
 from sparklog.driver.controller.quorum.machine.candidate import ExpectedBroker
 from sparklog.driver.controller.server import ControllerServer
 from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.cluster_size import SizeChange
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.security.application_secret import ApplicationSecret
 from sparklog.protocol.types import BrokerEpoch, BrokerId
@@ -191,6 +192,7 @@ class LocalCluster:
         """Start one broker more, in a rack of its own; return its id when it is unfenced."""
         broker_id = len(self.broker_ids)
         self.broker_ids = range(broker_id + 1)
+        assert self.controller.resize(SizeChange(racks=broker_id + 1), START_TIMEOUT_S) is None
         self.launch(broker_id)
         self.wait_until_unfenced(broker_id)
         return broker_id

@@ -55,7 +55,7 @@ from sparklog.node.config.size_request import size_request
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.limits.descriptors import DescriptorBudget
 from sparklog.node.loop.loop_lag import run_watched
-from sparklog.node.metadata.cluster_size import ClusterSize
+from sparklog.node.metadata.cluster_size import SizeChange
 from sparklog.node.metadata.features import advertised_features, finalized_features
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
@@ -177,6 +177,11 @@ class ControllerServer:
         return self._cluster_id is None and self._candidate.voters is not None and self.missing is not None
 
     @property
+    def missing_voters(self) -> tuple[BrokerId, ...]:
+        """The voters without which no election can be won; none once one is."""
+        return self._candidate.missing_voters if self._cluster_id is None else ()
+
+    @property
     def missing(self) -> str | None:
         """The brokers or voters that the controller waits for, as a sentence; None while none is missing."""
         started, tier = self._started_controller, self._tier
@@ -235,7 +240,7 @@ class ControllerServer:
         """Shut down one broker while the cluster goes on; returns before it has left."""
         self._call(lambda active: active.decide(active.controller.shut_down_broker(broker_id, reason)))
 
-    def resize(self, size: ClusterSize, timeout_s: float) -> str | None:
+    def resize(self, change: SizeChange, timeout_s: float) -> str | None:
         """Change the size of the cluster; return the reason of a refusal, None when it is committed.
 
         Raises:
@@ -244,7 +249,7 @@ class ControllerServer:
         answered: Future[Any] = Future()
         self._call(
             lambda active: active.commit_queue.submit(
-                active.controller.handle(size_request(*size), monotonic_ms()), answered.set_result
+                active.controller.handle(size_request(*change), monotonic_ms()), answered.set_result
             )
         )
         (changed,) = answered.result(timeout_s).responses
@@ -252,7 +257,7 @@ class ControllerServer:
 
     @property
     def size_wanted(self) -> tuple[int | None, int | None]:
-        """The configured numbers of racks and of brokers of a rack; None if never changed."""
+        """The configured numbers of racks and of brokers of a rack; None before the first commit."""
         configs = self._image.broker_configs(None)
         racks, brokers_per_rack = configs.get(RACKS_KEY), configs.get(BROKERS_PER_RACK_KEY)
         return (

@@ -9,6 +9,8 @@ The rules:
 
 - A job ends when all its brokers are drained: the controller says which are. Brokers that are neither wanted
   nor registered have nothing to drain: a growth that got no slots, or was refused, is given up at once.
+- A broker beyond the size that holds replicas and has no job, after a start of the application, gets one, so
+  that it can be drained.
 - A job with drained brokers and with others is replaced by one of the others, when none of its surplus
   brokers is left to drain. Those that stay start again once, so only one such job is replaced at a time,
   and only while all brokers that stay are unfenced, with a newer registration than that of a job that was
@@ -17,6 +19,7 @@ The rules:
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from sparklog.node.exponential_backoff import ExponentialBackoff
@@ -66,6 +69,7 @@ def next_steps(
     registered: Collection[BrokerId],
     unfenced: Collection[BrokerId],
     restarting: Collection[BrokerId] = (),
+    returning: Mapping[str, Sequence[BrokerId]] = MappingProxyType({}),
 ) -> list[Step]:
     """Return the possible steps; those that end jobs first, since they free slots.
 
@@ -77,6 +81,7 @@ def next_steps(
         registered: The brokers that the cluster has, fenced ones included.
         unfenced: The brokers that serve.
         restarting: The brokers of replaced jobs that are not registered again.
+        returning: The brokers of each rack beyond the size that hold replicas and do not serve.
 
     >>> next_steps({"rack-0": [0]}, {"rack-0": [0, 1000]}, surplus=(), drained=(),
     ...            registered=(0,), unfenced=(0,))
@@ -87,11 +92,11 @@ def next_steps(
     leaving = given_up | set(surplus)
     may_end = given_up | set(drained)
     starts: list[Step] = []
-    for rack, brokers in wanted.items():
-        missing = tuple(each for each in brokers if each not in running)
+    for rack in (*wanted, *(each for each in returning if each not in wanted)):
+        needed = (*wanted.get(rack, ()), *returning.get(rack, ()))
+        missing = tuple(each for each in needed if each not in running)
         if missing:
-            name = rack if rack not in jobs else f"{rack}-broker-{missing[0]}"
-            starts.append(StartJob(name, rack, missing))
+            starts.append(starting(rack, missing, jobs))
     ends: list[Step] = []
     replacements: list[Step] = []
     for name, brokers in jobs.items():
@@ -104,6 +109,15 @@ def next_steps(
         elif running - leaving <= set(unfenced) - set(restarting):
             replacements.append(ReplaceJob(name, staying))
     return ends + starts + replacements[:1]
+
+
+def starting(rack: str, brokers: Sequence[BrokerId], jobs: Collection[str]) -> StartJob:
+    """Return the start of a rack's job beside those that have these names.
+
+    >>> starting("rack-1", [3], ["rack-0", "rack-1"])
+    StartJob(name='rack-1-broker-3', rack='rack-1', brokers=(3,))
+    """
+    return StartJob(rack if rack not in jobs else f"{rack}-broker-{brokers[0]}", rack, tuple(brokers))
 
 
 class Retries:

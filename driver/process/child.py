@@ -53,7 +53,7 @@ from sparklog.driver.process.messages import (
 from sparklog.driver.process.outgoing import LogRelay, Outgoing
 from sparklog.node.config import BrokerConfig
 from sparklog.node.loop.garbage import freezing_survivors
-from sparklog.node.metadata.cluster_size import ClusterSize
+from sparklog.node.metadata.cluster_size import ClusterSize, SizeChange
 from sparklog.node.metadata.framing import decode_record
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
 from sparklog.node.security.application_secret import ApplicationSecret
@@ -207,16 +207,16 @@ class _Child:
             case AskPage(number, key):
                 self._answer(self._tab_worker, number, lambda: PageMade(number, tab().made_page(key)))
             case Resize(number, racks, brokers_per_rack):
-                size = ClusterSize(racks, brokers_per_rack)
-                self._answer(self._tab_worker, number, lambda: self._resized(server, number, size))
+                change = SizeChange(racks, brokers_per_rack)
+                self._answer(self._tab_worker, number, lambda: self._resized(server, number, change))
             case AskMetrics(number, restarts):
                 written = partial(metrics_writer.write, dict(restarts))
                 self._answer(
                     self._metrics_worker, number, lambda: MetricsMade(number, WrittenMetrics(*written()))
                 )
 
-    def _resized(self, server: ControllerServer, number: int, size: ClusterSize) -> Resized:
-        refusal = server.resize(size, RESIZE_WITHIN_S)
+    def _resized(self, server: ControllerServer, number: int, change: SizeChange) -> Resized:
+        refusal = server.resize(change, RESIZE_WITHIN_S)
         # Before the answer, so that the driver can tell a size that is not known yet from one given up.
         with self._sending_state:
             self._outgoing.send(_state_of(server, self._started))
@@ -247,6 +247,7 @@ def _state_of(server: ControllerServer, started: ClusterSize) -> ControllerState
     return ControllerState(
         cluster_id=server.cluster_id,
         lacks_voters=server.lacks_voters,
+        missing_voters=server.missing_voters,
         missing=server.missing,
         unfenced=tuple(sorted(each for each, broker in image.brokers.items() if not broker.fenced)),
         registered=tuple(sorted(image.brokers)),

@@ -57,7 +57,7 @@ from sparklog.driver.ui.tab_source import DriverEvent, MadePage, MadeTab, Observ
 from sparklog.hosting import ScaleError, StartError
 from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig, HostPort
-from sparklog.node.metadata.cluster_size import ClusterSize
+from sparklog.node.metadata.cluster_size import SizeChange
 from sparklog.node.metadata.framing import encode_record
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
 from sparklog.node.security.application_secret import ApplicationSecret
@@ -249,13 +249,13 @@ class ControllerProcess:
             if self._start is not None:
                 self._start = replace(self._start, expected_brokers=tuple(brokers))
 
-    def resize(self, size: ClusterSize) -> bool:
+    def resize(self, change: SizeChange) -> bool:
         """Change the size of the cluster; return False if the controller did not answer in time.
 
         Raises:
             ScaleError: the cluster cannot have that size; the message says why.
         """
-        answer = self._answer(lambda number: Resize(number, size.racks, size.brokers_per_rack))
+        answer = self._answer(lambda number: Resize(number, *change))
         if isinstance(answer, Resized) and answer.refusal is not None:
             raise ScaleError(answer.refusal)
         return isinstance(answer, Resized)

@@ -56,11 +56,11 @@ class AskPage:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Change the size of the cluster."""
+    """Change the numbers of the cluster's size that are not None."""
 
     number: int
-    racks: int
-    brokers_per_rack: int
+    racks: int | None
+    brokers_per_rack: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,8 @@ class ControllerState:
     cluster_id: str | None
     """None before an election is won."""
     lacks_voters: bool
+    missing_voters: tuple[BrokerId, ...]
+    """The voters without which no election can be won; also brokers that are beyond those of the start."""
     missing: str | None
     unfenced: tuple[BrokerId, ...]
     registered: tuple[BrokerId, ...]
@@ -102,7 +104,7 @@ class ControllerState:
     is_copied: bool
     """Whether an orderly stop has come to its end: all is copied, or its time is over."""
     racks: int | None
-    """The number of racks to which the cluster was scaled; None if it never was."""
+    """The configured number of racks; None before this controller has committed anything."""
     brokers_per_rack: int | None
     surplus: tuple[tuple[BrokerId, int], ...]
     """The brokers beyond that size, with the number of replicas that are still on each."""

@@ -2,7 +2,7 @@
 cluster.
 
 It waits until the cluster has that size, and prints the progress; Ctrl-C ends the command, not the
-change. The command with the former numbers gives a change up.
+change. The command with the former numbers gives a change up. Without a number it lists the brokers.
 """
 
 import argparse
@@ -12,12 +12,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparklog.jobs.command_config import add_command_config, check_answers, command_client
-from sparklog.node.metadata.cluster_size import ClusterSize
+from sparklog.node.metadata.cluster_size import SizeChange
 from sparklog.protocol.errors import KafkaError
 from sparklog.user.client.cluster_client import ClusterClient
-from sparklog.user.client.cluster_size import Members, alter_size, members
+from sparklog.user.client.cluster_size import Members, alter_size, configured_size, members
 
 POLL_S: Final = 0.5
+GIVEN_UP_AFTER_S: Final = 3.0
+"""How long another size must be seen: a broker may be asked that has not heard of the change yet."""
+
+
+class SizeGivenUpError(Exception):
+    """Another size was configured before the cluster had this one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,10 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.racks is None and options.brokers_per_rack is None:
                 print(_described(members(cluster)))
                 return 0
-            alter_size(cluster, options.racks, options.brokers_per_rack)
+            change = SizeChange(options.racks, options.brokers_per_rack)
+            alter_size(cluster, change)
             if not options.no_wait:
-                _wait(cluster, options.racks, options.brokers_per_rack)
-    except (KafkaError, ValueError) as error:
+                _wait(cluster, change)
+    except (KafkaError, SizeGivenUpError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -54,28 +61,44 @@ def _positive(text: str) -> int:
     return number
 
 
-def _wait(cluster: ClusterClient, racks: int | None, brokers_per_rack: int | None) -> None:
+def _wait(cluster: ClusterClient, change: SizeChange) -> None:
+    """Print the progress until the cluster has its configured size.
+
+    Raises:
+        SizeGivenUpError: the configuration has had another size for `GIVEN_UP_AFTER_S`.
+    """
     printed = ""
+    changed_s: float | None = None
     while True:
-        now = members(cluster)
-        present = ClusterSize.of(now.racks)
-        wanted = present.changed(racks, brokers_per_rack)
-        surplus = now.surplus(racks, brokers_per_rack)
-        line = f"{_described(now)}; wanted are {wanted}"
-        if surplus:
-            line += "; leaving: " + ", ".join(f"{each} ({held} replicas)" for each, held in surplus.items())
-        if line != printed:
-            print(line, flush=True)
-            printed = line
-        if not surplus and len(now.racks) >= wanted.brokers:
-            return
+        configured, now = configured_size(cluster), members(cluster)
+        wanted = configured.size(now.racks)
+        if not change.is_in(wanted):
+            changed_s = time.monotonic() if changed_s is None else changed_s
+            if time.monotonic() - changed_s > GIVEN_UP_AFTER_S:
+                raise SizeGivenUpError(
+                    f"the cluster's size is {wanted} by now, since another change came: the command ends, "
+                    "that change goes on"
+                )
+        else:
+            changed_s = None
+            surplus = configured.surplus(now.racks)
+            line = f"{_described(now)}; wanted are {wanted}"
+            if surplus:
+                leaving = (f"{each} ({now.replicas.get(each, 0)} replicas)" for each in sorted(surplus))
+                line += f"; leaving: {', '.join(leaving)}"
+            if line != printed:
+                print(line, flush=True)
+                printed = line
+            if not surplus and len(now.racks.keys() - now.fenced) == wanted.brokers:
+                return
         time.sleep(POLL_S)
 
 
 def _described(now: Members) -> str:
     by_rack: dict[str, list[str]] = {}
     for broker_id, rack in sorted(now.racks.items()):
-        by_rack.setdefault(rack or "no rack", []).append(str(broker_id))
+        away = " (away)" if broker_id in now.fenced else ""
+        by_rack.setdefault(rack or "no rack", []).append(f"{broker_id}{away}")
     racks = ", ".join(f"{rack}: {' '.join(brokers)}" for rack, brokers in by_rack.items())
     return f"{len(now.racks)} brokers ({racks})"
 

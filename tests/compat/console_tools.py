@@ -14,6 +14,7 @@ _TOOLS: Final = "org.apache.kafka.tools"
 _GROUP: Final = "console-tools-group"
 _WORDS: Final = "an error in other words"
 _KEYS: Final = "not all keys are there"
+_SIZE: Final = "the cluster's size is among the values of all brokers"
 _ONE_NODE: Final = "a node of Kafka's alone has no followers"
 _OF_TOPIC: Final = ("--topic", TOPIC)
 _TOPICS: Final = ("--entity-type", "topics", "--entity-name", TOPIC)
@@ -161,9 +162,9 @@ COMMANDS: Final[Sequence[Command]] = (
     _config("--describe", *_TOPICS, "--all", differs=_KEYS),
     _config("--alter", *_TOPICS, "--add-config", "segment.bytes=soon"),
     _config("--alter", *_TOPICS, "--delete-config", "segment.bytes"),
-    _config("--describe", *_ALL_BROKERS),
+    _config("--describe", *_ALL_BROKERS, differs=_SIZE),
     _config("--alter", *_ALL_BROKERS, "--add-config", "background.threads=9"),
-    _config("--describe", *_ALL_BROKERS, shows="background.threads=9"),
+    _config("--describe", *_ALL_BROKERS, shows="background.threads=9", differs=_SIZE),
     _config("--alter", *_ALL_BROKERS, "--delete-config", "background.threads"),
     _config("--alter", *_BROKER, "--add-config", "sasl.kerberos.min.time.before.relogin=58000"),
     _config("--describe", *_BROKER, shows="58000"),

@@ -20,7 +20,7 @@ from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.hosting import StartError
 from sparklog.node.calling.blocking import BlockingChannel
 from sparklog.node.config import BrokerConfig
-from sparklog.node.metadata.cluster_size import ClusterSize
+from sparklog.node.metadata.cluster_size import SizeChange
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import CLUSTER_METADATA_TOPIC
 from tests.application_secret import SECRET
@@ -112,7 +112,7 @@ def test_size_that_is_confirmed_is_that_of_the_state_or_was_given_up(tmp_path: P
     with controller(tmp_path / "controller") as process, Voters(port_of(process), disks):
         wait_for(lambda: process.leads, "the leadership")
         for racks in range(4, 14):
-            wait_for(partial(process.resize, ClusterSize(racks, 1)), "the confirmation")
+            wait_for(partial(process.resize, SizeChange(racks=racks)), "the confirmation")
             state = process.state
             assert state is not None
             assert state.racks == racks

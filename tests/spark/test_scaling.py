@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest, PartitionData, TopicData
 from pyspark.sql import SparkSession
 
 import sparklog
+from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.hosting import ScaleError, TooFewTaskSlotsError
+from sparklog.protocol.types import CLUSTER_METADATA_TOPIC
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.config import ClientConfig, parse_bootstrap_servers
 from tests.cluster import wait_for
 from tests.spark.sessions import spark_session
 from tests.spark.test_application import consume, produce
@@ -37,6 +42,15 @@ def replicas(cluster: sparklog.Cluster, topic: str) -> list[int]:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     found = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
     return sorted({each for partition in found for each in partition.replicas})
+
+
+def voters(cluster: sparklog.Cluster) -> set[int]:
+    servers = parse_bootstrap_servers(cluster.bootstrap_servers)
+    with ClusterClient(ClientConfig(bootstrap_servers=servers)) as client:
+        topic = TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(PartitionData(partition_index=0),))
+        response = client.ask_any(DescribeQuorumRequest(topics=(topic,)))
+    (described,) = response.topics[0].partitions
+    return {each.replica_id for each in described.current_voters} - {CONTROLLER_ID}
 
 
 def create(cluster: sparklog.Cluster, topic: str, partitions: int, replication_factor: int) -> None:
@@ -96,3 +110,22 @@ def test_only_job_of_a_cluster_is_replaced_by_a_smaller_one_and_the_cluster_goes
         see(cluster, 0, 1)
         cluster.scale(brokers_per_rack=1, timeout_s=60)
         see(cluster, 0)
+    # Ids are counted as at the first start, though the directories of broker 1 belong to no broker now.
+    with sparklog.start(spark, racks=1, log_directories=tmp_path) as cluster:
+        see(cluster, 0)
+        cluster.scale(brokers_per_rack=2, timeout_s=60)
+        see(cluster, 0, 1)
+
+
+@pytest.mark.timeout(240)
+def test_start_with_the_first_numbers_serves_though_most_voters_are_beyond_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A supervisor keeps the arguments: one broker of three voters would wait for the others for ever."""
+    with sparklog.start(spark, racks=1, log_directories=tmp_path) as cluster:
+        cluster.scale(racks=3, timeout_s=60)
+        see(cluster, 0, 1, 2)
+        wait_for(lambda: voters(cluster) == {0, 1, 2}, "three voters")
+    with sparklog.start(spark, racks=1, log_directories=tmp_path) as cluster:
+        cluster.scale(racks=3, timeout_s=60)
+        see(cluster, 0, 1, 2)

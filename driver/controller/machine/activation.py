@@ -9,8 +9,8 @@ that default, and forgets the eligible replicas: a smaller minimum lets records 
 It does so unless the default was altered meanwhile. To tell the two apart, the minimum of the properties
 is noted as the configuration of the controller's own node id.
 
-A stop of the cluster may have left it read-only; a start removes that. An application that starts with
-more racks or brokers than the size to which the cluster was scaled raises that size to its own.
+A stop of the cluster may have left it read-only; a start removes that. The cluster's size is in the log from
+the first start on. An application that starts with more racks or brokers raises it to its own.
 
 Source: Kafka's ActivationRecordsGenerator, and ConfigurationControlManager.maybeGenerateElrSafetyRecords.
 """
@@ -67,26 +67,33 @@ def bootstrap_records(
     return records
 
 
-def outgrown_size_records(image: MetadataImage, started_size: ClusterSize) -> list[MetadataRecord]:
-    """Return the records that raise a configured size to that of the application's start.
+def size_records(
+    image: MetadataImage, started_size: ClusterSize, rack_names: Sequence[str]
+) -> list[MetadataRecord]:
+    """Return the records of a cluster's size at the start of an application: the larger of both sizes.
 
-    The larger size stays: a later start with fewer brokers has those of this one too.
+    A new cluster has the size of the start. A log without a size has that of its brokers; it was written
+    before sizes were. The larger size stays: a later start with fewer brokers has those of this one too.
     """
     configs = image.broker_configs(None)
-    outgrown = [
-        (name, started)
-        for name, started in (
-            (RACKS_KEY, started_size.racks),
-            (BROKERS_PER_RACK_KEY, started_size.brokers_per_rack),
+    present = ClusterSize(0, 0)
+    if image.brokers:
+        present = ClusterSize.of({each: broker.rack for each, broker in image.brokers.items()}, rack_names)
+    records: list[MetadataRecord] = []
+    for name, has, started in (
+        (RACKS_KEY, present.racks, started_size.racks),
+        (BROKERS_PER_RACK_KEY, present.brokers_per_rack, started_size.brokers_per_rack),
+    ):
+        configured = configs.get(name)
+        size = max(started, has if configured is None else int(configured))
+        if configured == str(size):
+            continue
+        if configured is not None:
+            logger.info("%s was %s: the application has started with %d", name, configured, size)
+        records.append(
+            ConfigRecord(resource_type=ResourceType.BROKER, resource_name="", name=name, value=str(size))
         )
-        if name in configs and int(configs[name]) < started
-    ]
-    for name, started in outgrown:
-        logger.info("%s was %s: the application has started with %d", name, configs[name], started)
-    return [
-        ConfigRecord(resource_type=ResourceType.BROKER, resource_name="", name=name, value=str(started))
-        for name, started in outgrown
-    ]
+    return records
 
 
 def eligible_replicas_records(image: MetadataImage, config: BrokerConfig) -> list[MetadataRecord]:

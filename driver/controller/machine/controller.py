@@ -35,10 +35,7 @@ from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 from kio.schema.update_features.v2.request import UpdateFeaturesRequest
 
 from sparklog.driver.controller.machine import fencing
-from sparklog.driver.controller.machine.activation import (
-    bootstrap_records,
-    outgrown_size_records,
-)
+from sparklog.driver.controller.machine.activation import bootstrap_records, size_records
 from sparklog.driver.controller.machine.balancing.balancer import Balancer
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.controller_result import ControllerResult
@@ -209,7 +206,8 @@ class Controller:
         """
         records = bootstrap_records(self.image, self._cluster.started_with, initial_scram_users)
         if started_size is not None:
-            records += outgrown_size_records(self.image, started_size)
+            rack_names = self._cluster.started_with.sparklog_rack_names
+            records += size_records(self.image, started_size, rack_names)
         return ControllerResult(records, None)
 
     def handle(self, request: Any, now_ms: int, quota: MutationQuota = UNLIMITED) -> ControllerResult:

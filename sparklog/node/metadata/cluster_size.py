@@ -27,7 +27,11 @@ class ClusterSize(NamedTuple):
         return self.racks * self.brokers_per_rack
 
     def changed(self, racks: int | None, brokers_per_rack: int | None) -> Self:
-        """Return the size with other numbers; None leaves one as it is."""
+        """Return the size with other numbers; None leaves one as it is.
+
+        >>> ClusterSize(3, 1).changed(5, None)
+        ClusterSize(racks=5, brokers_per_rack=1)
+        """
         return type(self)(
             self.racks if racks is None else racks,
             self.brokers_per_rack if brokers_per_rack is None else brokers_per_rack,
@@ -47,6 +51,21 @@ class ClusterSize(NamedTuple):
         """
         by_rack = brokers_by_rack(racks, rack_names)
         return cls(max(by_rack, default=0) + 1, max(map(len, by_rack.values()), default=1))
+
+
+class SizeChange(NamedTuple):
+    """The numbers of a size that change; None leaves one as it is."""
+
+    racks: int | None = None
+    brokers_per_rack: int | None = None
+
+    def is_in(self, size: ClusterSize) -> bool:
+        """Whether a size has these numbers.
+
+        >>> SizeChange(racks=5).is_in(ClusterSize(5, 2)), SizeChange(5, 1).is_in(ClusterSize(5, 2))
+        (True, False)
+        """
+        return size.changed(*self) == size
 
 
 def rack_name(rack: int, rack_names: Sequence[str] = ()) -> str:

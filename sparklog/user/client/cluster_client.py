@@ -256,9 +256,17 @@ class ClusterClient:
         Raises:
             KafkaError: no broker can be reached, or this one does not answer.
         """
+        return self.ask_any_by_id(lambda _: request)
+
+    def ask_any_by_id(self, request_to: Callable[[BrokerId], Any]) -> Any:
+        """Return any broker's answer to a request that depends on its id.
+
+        Raises:
+            KafkaError: no broker can be reached, or this one does not answer.
+        """
         broker_id, channel = self.any_channel()
         try:
-            return channel.request(request)
+            return channel.request(request_to(broker_id))
         except KafkaError:
             self.disconnect(broker_id)
             raise

@@ -9,7 +9,7 @@ from typing import Final
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.node.config import BrokerConfig
-from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
+from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, MAX_BROKERS_KEY, RACKS_KEY
 from sparklog.node.metadata.cluster_size import ClusterSize, beyond
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId
@@ -19,6 +19,8 @@ SIZE_KEYS: Final = frozenset({RACKS_KEY, BROKERS_PER_RACK_KEY})
 
 def check_size(cluster: ClusterState, wanted: BrokerConfig, changed: Mapping[str, str | None]) -> None:
     """Check that a smaller cluster has room for all replicas, on brokers that serve.
+
+    A larger one has at most `sparklog.max.brokers`, or as many as there are.
 
     A size is not removed: without one the controller would have no limit, and the driver that of its start.
 
@@ -34,6 +36,13 @@ def check_size(cluster: ClusterState, wanted: BrokerConfig, changed: Mapping[str
     racks = {each: broker.rack for each, broker in cluster.image.brokers.items()}
     present = ClusterSize.of(racks, wanted.sparklog_rack_names)
     size = present.changed(wanted.sparklog_racks, wanted.sparklog_brokers_per_rack)
+    if size.brokers > max(wanted.sparklog_max_brokers, present.brokers):
+        raise KafkaError(
+            ErrorCode.invalid_config,
+            f"{size} would be {size.brokers} brokers, and {MAX_BROKERS_KEY} is "
+            f"{wanted.sparklog_max_brokers}: choose a smaller size, or start the application with "
+            "a larger maximum",
+        )
     if size.brokers >= present.brokers:
         return
     _check_replicas(cluster, size)

@@ -280,6 +280,13 @@ class Candidate:
         """
         return (*self._silent.values(), *self._announced.values())
 
+    @property
+    def missing_voters(self) -> tuple[BrokerId, ...]:
+        """The absent voters of the own copy if the others are no majority."""
+        if self.voters is None or self.voters.is_majority(self._announced):
+            return ()
+        return tuple(sorted(each.key.node_id for each in self.voters if each.key not in self._announced))
+
     def missing(self) -> str | None:
         """Return the missing voters or brokers in a sentence; None if none is missing."""
         if self.voters is not None:

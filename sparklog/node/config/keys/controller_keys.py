@@ -24,6 +24,7 @@ READ_ONLY_KEY: Final = "sparklog.read.only"
 BALANCE_ENABLE_KEY: Final = "sparklog.balance.enable"
 REPLACE_AFTER_KEY: Final = "sparklog.replace.after.ms"
 RACKS_KEY: Final = "sparklog.racks"
+MAX_BROKERS_KEY: Final = "sparklog.max.brokers"
 BROKERS_PER_RACK_KEY: Final = "sparklog.brokers.per.rack"
 METADATA_MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
 """The largest batch of the metadata log, as in Kafka."""
@@ -112,7 +113,7 @@ class ControllerKeys:
         INT,
         None,
         "The number of racks while the application runs, changed for all brokers by Cluster.scale,"
-        " sparklog-scale or IncrementalAlterConfigs; the start's number of racks if not set. Not a key of"
+        " sparklog-scale or IncrementalAlterConfigs; at least that of the application's start. Not a key of"
         " Kafka's.",
         between(1, 1000),
         name=RACKS_KEY,
@@ -126,6 +127,14 @@ class ControllerKeys:
         between(1, 1000),
         name=BROKERS_PER_RACK_KEY,
         assigned=True,
+    )
+    sparklog_max_brokers: int = config_key(
+        INT,
+        100,
+        "The most brokers to which a running cluster may be scaled: each has a thread in the driver, and a"
+        " slot of Spark's. Not a key of Kafka's.",
+        at_least(1),
+        name=MAX_BROKERS_KEY,
     )
     controlled_shutdown_enable: bool = config_key(
         BOOLEAN, True, "Whether a leaving broker hands its leaderships over first."

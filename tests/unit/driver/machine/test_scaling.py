@@ -93,3 +93,24 @@ def test_step_that_failed_waits_while_those_of_other_jobs_go_on() -> None:
     assert retries.due([start], now_ms=2_999) is None
     retries.succeeded(start)
     assert retries.due([start], now_ms=2_999) == start
+
+
+def test_surplus_broker_with_replicas_and_no_job_is_started_so_that_it_can_be_drained() -> None:
+    """An application that is started again amid a shrinking has the smaller size from its first moment on."""
+    arguments = {
+        "wanted": {"rack-0": [0], "rack-1": [1]},
+        "surplus": [2, 1001],
+        "drained": [],
+        "registered": [0, 1, 2, 1001],
+        "unfenced": [0, 1],
+        "returning": {"rack-2": [2], "rack-1": [1001]},
+    }
+    jobs = {"rack-0": [0], "rack-1": [1]}
+    assert next_steps(jobs, **arguments) == [
+        StartJob("rack-1-broker-1001", "rack-1", (1001,)),
+        StartJob("rack-2", "rack-2", (2,)),
+    ]
+    started = {**jobs, "rack-2": [2], "rack-1-broker-1001": [1001]}
+    assert next_steps(started, **arguments) == []
+    drained = {**arguments, "drained": [2, 1001], "returning": {}}
+    assert next_steps(started, **drained) == [EndJob("rack-2"), EndJob("rack-1-broker-1001")]

@@ -45,7 +45,7 @@ PLACES = tuple(
         StopController(),
         AskTab(7, Observed(PLACES, (DriverEvent("restarted", "rack-0", ""),), None)),
         AskMetrics(8, ((0, 2), (1, 0))),
-        Resize(9, 3, 1),
+        Resize(9, 3, None),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -59,7 +59,8 @@ def test_message_of_the_driver_arrives_as_it_was_sent(message: FromDriver) -> No
     [
         ControllerState(
             cluster_id=None,
-            lacks_voters=False,
+            lacks_voters=True,
+            missing_voters=(1, 2),
             missing="waits",
             unfenced=(0,),
             registered=(0, 1),

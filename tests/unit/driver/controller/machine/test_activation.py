@@ -29,3 +29,20 @@ def test_start_with_fewer_racks_and_a_restart_of_the_controller_leave_the_size_a
     shrinking = scaled_to(ClusterSize(3, 1))
     assert shrinking.controller.bootstrap(()).records == []
     assert shrinking.controller.surplus == {3: 0, 4: 0}
+
+
+def test_first_start_of_a_cluster_writes_its_size() -> None:
+    """A missing number meant no limit to the controller, and that of its start to the driver."""
+    cluster = Conversation()
+    cluster.take(cluster.controller.bootstrap((), ClusterSize(3, 2)))
+    configs = cluster.image.broker_configs(None)
+    assert (configs[RACKS_KEY], configs[BROKERS_PER_RACK_KEY]) == ("3", "2")
+    assert cluster.controller.bootstrap((), ClusterSize(3, 2)).records == []
+
+
+def test_start_over_a_log_without_a_size_keeps_all_of_its_brokers() -> None:
+    """Such a log was written before sizes were; brokers of a smaller start would be drained of their data."""
+    cluster = Conversation().start(0, 1, 2, 3, 4)
+    cluster.take(cluster.controller.bootstrap((), ClusterSize(3, 1)))
+    assert cluster.image.broker_configs(None)[RACKS_KEY] == "5"
+    assert cluster.controller.surplus == {}

@@ -46,6 +46,16 @@ def resize(cluster: Conversation, racks: int | None) -> tuple[ErrorCode, str | N
     return response.error_code, response.error_message
 
 
+def test_growth_beyond_the_maximum_of_brokers_is_refused_by_its_key() -> None:
+    """Each broker has a thread in the driver: a slip of the hand would start hundreds."""
+    cluster = Conversation(sparklog_max_brokers="4").start(0, 1, 2)
+    assert resize(cluster, 4) == (ErrorCode.none, None)
+    code, message = resize(cluster, 5)
+    assert code is ErrorCode.invalid_config
+    assert message is not None
+    assert "5 racks of 1 broker would be 5 brokers, and sparklog.max.brokers is 4" in message
+
+
 def partitions(cluster: Conversation) -> list[PartitionRegistration]:
     found = cluster.image.topics.by_name["t"].partitions
     return [found[number] for number in sorted(found)]

@@ -106,7 +106,9 @@ def test_recovery_waits_for_a_majority_of_the_voters_directories_and_names_the_m
         machine.broker_announced(broker(node_id, None, directory=1), 0)
         machine.log_end_answered(key(node_id, directory=1), EMPTY_LOG, 0)
     assert machine.log_end_answered(key(0), end, 0) == [CopyLog(key(0))]
+    assert machine.missing_voters == ()
     assert machine.log_copied(key(0), end, VOTERS, 0) == []
+    assert machine.missing_voters == (1, 2)
     assert machine.missing() == (
         f"cluster {CLUSTER} needs 1 more of its voters' directories: "
         f"that of broker 1, last on host host-1 (directory id {key(1).directory_id}); "
