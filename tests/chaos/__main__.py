@@ -66,13 +66,14 @@ def main() -> int:
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     no_disks = why_no_disks(RUNS)
     if options.fault is None:
-        mode, with_disks, tier = RANDOM, no_disks is None, Tier.NONE
+        mode, with_disks, tier, executors = RANDOM, no_disks is None, Tier.NONE, BROKERS
         plan = _at_random(random.Random(seed), 60 * options.minutes, with_disks=with_disks)
         story.say(f"seed {seed}: {options.minutes:g} minutes of faults drawn at random")
         if no_disks is not None:
             story.say(f"disks are left whole: {no_disks}")
     else:
         mode, tier = REPEATED, FAULTS[options.fault].tier
+        executors = FAULTS[options.fault].executors
         with_disks = FAULTS[options.fault].needs_disks
         if with_disks and no_disks is not None:
             raise SystemExit(f"{options.fault} needs disks that can be broken: {no_disks}")
@@ -84,7 +85,9 @@ def main() -> int:
         if done >= options.count:
             print(report(notebook))
             return 0
-    status = _run(story, notebook, mode, seed, plan, options, with_disks=with_disks, tier=tier)
+    status = _run(
+        story, notebook, mode, seed, plan, options, with_disks=with_disks, tier=tier, executors=executors
+    )
     print(f"\n{report(notebook)}")
     return status
 
@@ -99,7 +102,7 @@ def _options() -> argparse.Namespace:
         "--minutes",
         type=float,
         default=5.0,
-        help="how long faults are drawn at random; or how long sink or starvation lasts",
+        help="how long faults are drawn at random; or how long sink, scaling or starvation lasts",
     )
     parser.add_argument("--fault", choices=list(FAULTS), help="only this one")
     parser.add_argument("--count", type=int, default=10, help="with --fault: how often in all")
@@ -120,6 +123,7 @@ def _run(
     *,
     with_disks: bool,
     tier: Tier,
+    executors: int,
 ) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     status = 0
@@ -129,6 +133,7 @@ def _run(
         seed,
         with_disks=with_disks,
         tier=tier,
+        executors=executors,
         freeze_s=options.freeze_s,
         broken_disk_s=BROKEN_DISK_S,
         longest_pause_s=LONGEST_PAUSE_S,

@@ -56,8 +56,11 @@ class ApplicationError(Exception):
 class Application:
     """A cluster of three brokers under supervision; a context manager that starts and stops it."""
 
-    def __init__(self, run: str, directory: Path, config: Mapping[str, str]) -> None:
+    def __init__(
+        self, run: str, directory: Path, config: Mapping[str, str], *, executors: int = BROKERS
+    ) -> None:
         """`run` marks its processes; everything that they write lies in `directory`."""
+        self._executors = executors
         self.bootstrap_servers = f"127.0.0.1:{free_port()}"
         self.log_path = directory / "application.log"
         self.run = run
@@ -248,7 +251,7 @@ class Application:
     def _command(self) -> list[str]:
         scratch = self.directory / "scratch"
         properties = {
-            "spark.master": f"local-cluster[{BROKERS},2,512]",
+            "spark.master": f"local-cluster[{self._executors},2,512]",
             "spark.executor.memory": "512m",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",

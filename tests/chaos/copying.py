@@ -62,7 +62,7 @@ def copy_under_kills(scene: Scene) -> Struck:
             copiers.start_missing()
         _produce(servers, source, range(len(kills) * part, RECORDS))
         wait_for_records(servers, target, RECORDS, copiers)
-    _compare(servers, target)
+    compare(servers, target, RECORDS)
     return Struck("kills of all kinds under copiers in transactions", frozenset(hit), False, over_s)
 
 
@@ -98,13 +98,18 @@ def _produce(bootstrap_servers: str, topic: str, numbers: range) -> None:
     produce(bootstrap_servers, topic, (b"%d" % number for number in numbers))
 
 
-def _compare(bootstrap_servers: str, target: str) -> None:
+def compare(bootstrap_servers: str, target: str, records: int) -> None:
+    """Compare a copy with the numbers below `records`, which were written in turn to each partition.
+
+    Raises:
+        ExactlyOnceError: it lacks some, has some twice, in another order, or others.
+    """
     copied: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     for messages in read_committed(bootstrap_servers, target, patience_s=SURPLUS_S):
         for message in messages:
             copied[message.partition() or 0].append(message.value() or b"")
     for partition, found in enumerate(copied):
-        wanted = [b"%d" % number for number in range(partition, RECORDS, PARTITIONS)]
+        wanted = [b"%d" % number for number in range(partition, records, PARTITIONS)]
         if wanted != found:
             pairs = enumerate(zip(wanted, found, strict=False))
             shorter = min(len(wanted), len(found))

@@ -22,6 +22,7 @@ from tests.chaos.disks import Disk
 from tests.chaos.lost_disks import kill_everything, stop_in_order
 from tests.chaos.moves import kill_driver, kill_source, kill_target, while_moved
 from tests.chaos.piping import pipe_under_kills, stop_before_each
+from tests.chaos.scaling import LARGER, scale_under_kills
 from tests.chaos.scene import POLL_S, Scene, Strike, Struck, Tier
 from tests.chaos.starving import starve
 from tests.chaos.stops import STOPS_OF_COMMITS, STOPS_OF_TASKS
@@ -45,6 +46,8 @@ class Fault:
     """How often it is drawn, beside the others."""
     needs_disks: bool = False
     tier: Tier = Tier.NONE
+    executors: int = BROKERS
+    """The number of executors that the application has; each runs one broker."""
     is_repeated: bool = False
     """Whether, when drawn, it happens to each broker in turn."""
 
@@ -224,6 +227,12 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "copy": Fault("kills of all kinds under copiers in transactions", copy_under_kills, weight=0),
     "streams": Fault("kills under Kafka Streams, which counts words", count_under_kills, weight=0),
     "sink": Fault("kills of all kinds under a pipeline from stream to stream", pipe_under_kills, weight=0),
+    "scaling": Fault(
+        "kills of all kinds while the cluster becomes larger and smaller",
+        scale_under_kills,
+        weight=0,
+        executors=LARGER,
+    ),
     "commit-stops": Fault(
         "a stop before each step of a sink's commit", stop_before_each(STOPS_OF_COMMITS), weight=0
     ),

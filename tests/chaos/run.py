@@ -65,6 +65,7 @@ class Run:
         *,
         with_disks: bool,
         tier: Tier = Tier.NONE,
+        executors: int = BROKERS,
         freeze_s: float,
         broken_disk_s: float,
         longest_pause_s: float,
@@ -86,6 +87,7 @@ class Run:
         self._seed = seed
         self._with_disks = with_disks
         self._tier = tier
+        self._executors = executors
         self._freeze_s = freeze_s
         self._broken_disk_s = broken_disk_s
         self._longest_pause_s = longest_pause_s
@@ -104,7 +106,9 @@ class Run:
         with contextlib.ExitStack() as stack:
             self._started_s = time.monotonic()
             store = stack.enter_context(FaultyS3(self._seed)) if self._tier is Tier.FAULTY_S3 else None
-            application = Application(self.mark, self.directory, self._config(store))
+            application = Application(
+                self.mark, self.directory, self._config(store), executors=self._executors
+            )
             stack.enter_context(Reaper(self.mark, self.directory / "disks"))
             disks = self._make_disks(application.data_directory) if self._with_disks else {}
             stack.enter_context(application)

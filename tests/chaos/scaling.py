@@ -1,0 +1,184 @@
+"""A cluster that becomes larger and smaller again and again while everything it consists of is killed.
+
+In each round the cluster grows from three racks to five and shrinks back. Each of the two steps gets a kill
+at a random time: of a broker, of an executor, of the driver's JVM, which starts again with the arguments of
+the first start, or of the controller's process. The step is over when exactly the brokers of its size are
+registered and serve.
+
+Meanwhile the producer and the readers of the run go on; two copiers of one group copy in transactions
+(`copier.py`); a pipeline writes a stream exactly once (`piping.py`). When the time is over, the copies and
+the rows are compared with their sources.
+"""
+
+import contextlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import psutil
+
+from benchmarks.faults import FAULTS as SIGNALS
+from sparklog.node.metadata.cluster_size import SizeChange
+from sparklog.protocol.errors import KafkaError
+from sparklog.user.client.cluster_client import ClusterClient
+from sparklog.user.client.cluster_size import alter_size, configured_size, members
+from sparklog.user.client.config import ClientConfig, parse_bootstrap_servers
+from tests.chaos.application import BROKERS
+from tests.chaos.copying import COPIERS, compare
+from tests.chaos.exactly_once import (
+    PARTITIONS,
+    ExactlyOnceError,
+    Workers,
+    create_topics,
+    produce,
+    wait_for_records,
+)
+from tests.chaos.piping import Piping
+from tests.chaos.scene import Scene, Struck
+from tests.chaos.view import broker_processes
+
+LARGER: Final = 5
+PART: Final = 1_000 * PARTITIONS
+"""The records that are copied during each step."""
+LATEST_S: Final = 4.0
+"""The latest time of a kill after a size was accepted."""
+STEP_TIMEOUT_S: Final = 240.0
+ASK_TIMEOUT_MS: Final = 5_000
+POLL_S: Final = 0.2
+
+
+def scale_under_kills(scene: Scene) -> Struck:
+    """Scale up and down until the time is over, kill meanwhile, and compare.
+
+    Raises:
+        RuntimeError: a size is not reached.
+        ExactlyOnceError: the copies or the rows are not what they should be.
+    """
+    servers = scene.application.bootstrap_servers
+    name = f"scaled-{scene.chance.randrange(10**9)}"
+    source, target = f"{name}-from", f"{name}-to"
+    create_topics(servers, source, target)
+    kills: Counter[str] = Counter()
+    rounds = written = 0
+    command = [sys.executable, "-m", "tests.chaos.copier", servers, source, target]
+    copier_commands = [[*command, f"{name}-copier-{number}"] for number in range(COPIERS)]
+    with Piping(scene) as piping, Workers(copier_commands) as copiers:
+        piping.wait_until_come_on()
+        deadline_s = time.monotonic() + 60 * scene.minutes
+        while time.monotonic() < deadline_s:
+            for racks in (LARGER, BROKERS):
+                _write(servers, source, range(written, written + PART))
+                written += PART
+                kills[_scale_under_a_kill(scene, racks)] += 1
+                piping.check()
+                piping.workers.start_missing()
+                copiers.start_missing()
+            rounds += 1
+            print(f"round {rounds}: {dict(kills)}", flush=True)
+        over_s = time.monotonic()
+        wait_for_records(servers, target, written, copiers)
+        compare(servers, target, written)
+        rows = piping.finish()
+    told = ", ".join(f"{count} x {kill}" for kill, count in sorted(kills.items()))
+    return Struck(
+        f"{rounds} times to {LARGER} racks and back under kills ({told}): {written:,} records copied, "
+        f"{rows:,} rows written, 0 lost, 0 twice",
+        frozenset(),
+        False,
+        over_s,
+    )
+
+
+def _write(bootstrap_servers: str, topic: str, numbers: range) -> None:
+    produce(bootstrap_servers, topic, (b"%d" % number for number in numbers))
+
+
+def _scale_under_a_kill(scene: Scene, racks: int) -> str:
+    """Scale to a number of racks, kill at a random time, and wait for the size; return the name of the kill.
+
+    Raises:
+        RuntimeError: the size is not reached.
+    """
+    name = scene.chance.choice(sorted(KILLS))
+    wait_s = scene.chance.uniform(0, LATEST_S)
+    config = ClientConfig(
+        bootstrap_servers=parse_bootstrap_servers(scene.application.bootstrap_servers),
+        api_timeout_ms=ASK_TIMEOUT_MS,
+    )
+    with ClusterClient(config) as cluster:
+        began_s = time.monotonic()
+        _in_time(scene, f"the size of {racks} racks is accepted", lambda: _is_accepted(cluster, racks))
+        time.sleep(wait_s)
+        KILLS[name](scene)
+        _in_time(scene, f"the cluster has {racks} racks", lambda: _has(cluster, racks))
+    print(f"{racks} racks after {time.monotonic() - began_s:.1f} s, killed: {name}", flush=True)
+    return name
+
+
+def _in_time(scene: Scene, what: str, look: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + STEP_TIMEOUT_S
+    reason = "not so"
+    while True:
+        try:
+            if look():
+                return
+        except KafkaError as error:  # the broker that was asked has just been killed
+            reason = str(error)
+        scene.application.check()
+        if time.monotonic() > deadline_s:
+            raise RuntimeError(
+                f"{what}: {reason} after {STEP_TIMEOUT_S:.0f} s\n{scene.application.log_tail()}"
+            )
+        time.sleep(POLL_S)
+
+
+def _is_accepted(cluster: ClusterClient, racks: int) -> bool:
+    alter_size(cluster, SizeChange(racks=racks))
+    return True
+
+
+def _has(cluster: ClusterClient, racks: int) -> bool:
+    now = members(cluster)
+    configured = configured_size(cluster)
+    if configured.racks != racks:
+        raise ExactlyOnceError(f"the size was {racks} racks, and is {configured.racks} now")
+    return now.racks.keys() == set(range(racks)) and not now.fenced
+
+
+def _kill_broker(scene: Scene) -> None:
+    _strike("kill", scene)
+
+
+def _kill_executor(scene: Scene) -> None:
+    _strike("kill-executor", scene)
+
+
+def _strike(signal: str, scene: Scene) -> None:
+    """Kill one of the present brokers; it may be about to leave, or have just come."""
+    deadline_s = time.monotonic() + STEP_TIMEOUT_S
+    while not (processes := broker_processes(scene.view.look())):
+        if time.monotonic() > deadline_s:
+            raise RuntimeError("no broker is there")
+        time.sleep(POLL_S)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        SIGNALS[signal].strike(processes[scene.chance.choice(sorted(processes))])
+
+
+def _kill_driver(scene: Scene) -> None:
+    scene.application.driver_jvm().kill()
+
+
+def _kill_controller(scene: Scene) -> None:
+    controller = scene.application.controller()
+    if controller is not None:
+        controller.kill()
+
+
+KILLS: Final[Mapping[str, Callable[[Scene], None]]] = {
+    "broker": _kill_broker,
+    "executor": _kill_executor,
+    "driver": _kill_driver,
+    "controller": _kill_controller,
+}
