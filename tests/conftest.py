@@ -65,8 +65,8 @@ LONGEST: Final = "simulation"
 """The directory whose files are next."""
 GIVES_WAY: Final = 5
 """How nice a process of the tests is, and what it starts, once it has come to what is in no group."""
-ALONE: Final = frozenset({Path("spark/test_class_archive.py")})
-"""One JVM after the other starts here: that may be beside everything else."""
+ALONE: Final = frozenset({Path("spark/test_class_archive.py"), Path("spark/test_kubernetes_pods.py")})
+"""One JVM after the other starts here, without a session: that may be beside everything else."""
 
 JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For all the JVMs that tests start, Spark's and Kafka's: none lives for long enough to be worth more."""
