@@ -26,12 +26,12 @@ from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.driver.scaling import Membership, Scaling
 from sparklog.driver.spark import preflight
 from sparklog.driver.spark.broker_jobs import BrokerJobs
-from sparklog.driver.spark.calls import is_stopped
+from sparklog.driver.spark.calls import JVM_GONE, is_stopped
 from sparklog.driver.spark.context_guard import ContextGuard
 from sparklog.driver.spark.decommission import DecommissionWatch
 from sparklog.driver.spark.directory_search import find_directories, find_directories_beside_brokers
 from sparklog.driver.spark.dynamic_allocation import FirstLoss, check_dynamic_allocation
-from sparklog.driver.spark.executors import ask_for_executors
+from sparklog.driver.spark.executors import ExecutorRequests
 from sparklog.driver.spark.interpreter import wrong_interpreter
 from sparklog.driver.spark.placement import Placement
 from sparklog.driver.spark.rack import Rack
@@ -159,6 +159,7 @@ class SparkCluster:
         """The last attempts of jobs that have ended for good, by their brokers."""
         self._decommissions = DecommissionWatch(slots.spark_context, self._racks, self._rack_decommissioned)
         self._tab = TabThread(slots.spark_context, controller, self._racks)
+        self._requests = ExecutorRequests(slots, self._broker_count)
         self._scaling = Scaling(controller, self, membership)
         self._metrics = SparkMetrics(slots.spark_context, controller.metrics, self._restarts)
         controller.rack_attempts = self._attempts
@@ -200,8 +201,8 @@ class SparkCluster:
             check_dynamic_allocation(self._context, size.brokers)
         # Under dynamic allocation a job that waits is what makes Spark start an executor.
         if missing and not self._slots.allocated:
-            is_asked = ask_for_executors(self._slots, missing)
-            running = sum(len(rack.assignments) for rack in self._racks)
+            running = self._brokers_of_jobs
+            is_asked = missing > self._slots.free_for_brokers() and self._requests.ask(running + missing)
             start_timeout_s = self._config.sparklog_start_timeout_ms / 1_000
             preflight.check_slots(self._slots, missing, start_timeout_s, running=running, is_asked=is_asked)
             preflight.check_addresses(self._context, self._config, missing)
@@ -246,6 +247,15 @@ class SparkCluster:
                 self._add_job(f"{each.rack}-broker-{each.node_id}", [each])
         else:
             self._add_job(name, assignments)
+
+    def ask_for_executors(self) -> None:
+        """Ask the cluster manager for executors for all brokers, if it starts them on request."""
+        with contextlib.suppress(*JVM_GONE):
+            self._requests.ask(self._brokers_of_jobs)
+
+    @property
+    def _brokers_of_jobs(self) -> int:
+        return sum(len(rack.assignments) for rack in self.racks)
 
     def _add_job(self, name: str, assignments: Sequence[BrokerAssignment]) -> None:
         group = self._group_of(name)

@@ -38,6 +38,8 @@ from sparklog.protocol.types import BrokerEpoch, BrokerId
 
 POLL_S: Final = 0.1
 PROGRESS_S: Final = 2.0
+ASK_AGAIN_MS: Final = 5_000
+"""Time between two requests for executors while jobs wait for them."""
 LEAVE_TIMEOUT_S: Final = 30.0
 """Time for the brokers of a job to shut down before their tasks are killed."""
 RESIZE_TIMEOUT_S: Final = 15.0
@@ -75,6 +77,9 @@ class ScalableJobs(Protocol):
     def has_application(self) -> bool:
         """Whether Spark can still run jobs."""
 
+    def ask_for_executors(self) -> None:
+        """Ask the cluster manager for executors for all brokers, if it starts them on request."""
+
     def add_job(self, name: str, assignments: Sequence[BrokerAssignment]) -> None:
         """Submit a job of a rack's brokers, on the hosts of their directories as far as they are found."""
 
@@ -101,6 +106,8 @@ class Scaling:
         """The reason for which the last step of a job failed, by job."""
         self._former_epochs: dict[BrokerId, BrokerEpoch] = {}
         """The registrations that brokers had in jobs that were replaced."""
+        self._asked_for_executors_ms: int | None = None
+        """The time of the last request for executors, while jobs wait for them."""
         self._asked_again = threading.Event()
         """Set to start jobs again that have ended, after a refusal for instance."""
         self._thread = InheritableThread(target=self._run, name="sparklog scaling", daemon=True)
@@ -210,6 +217,7 @@ class Scaling:
     def _run(self) -> None:
         followed: ClusterSize | None = None
         while not self._stopping.wait(POLL_S):
+            self._ask_for_executors()
             state = self._controller.state
             if state is None:
                 continue
@@ -241,6 +249,16 @@ class Scaling:
         for each in brokers:
             by_rack.setdefault(self._ids.rack_of(each), []).append(each)
         return by_rack
+
+
+    def _ask_for_executors(self) -> None:
+        if not any(rack.waits_for_executors for rack in self._jobs.racks):
+            self._asked_for_executors_ms = None
+            return
+        asked_ms, now_ms = self._asked_for_executors_ms, monotonic_ms()
+        if asked_ms is None or now_ms - asked_ms >= ASK_AGAIN_MS:
+            self._asked_for_executors_ms = now_ms
+            self._jobs.ask_for_executors()
 
     def _possible_steps(self, state: ControllerState) -> list[Step]:
         epochs = dict(state.broker_epochs)

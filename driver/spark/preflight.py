@@ -15,6 +15,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from sparklog.driver.spark.calls import is_stopped
+from sparklog.driver.spark.executors import executors_to_come
 from sparklog.driver.spark.hosts import executor_hosts, is_loopback
 from sparklog.driver.spark.open_network import warn_of_readable_spark
 from sparklog.driver.spark.slots import BrokerSlots, is_local_mode
@@ -119,7 +120,8 @@ def check_slots(
     `running` brokers of the cluster are among these tasks.
 
     Executors that have registered and unpack what Spark ships to them are waited for longer, up to
-    `executors_start_within_s`; with `is_asked` also those that Spark was asked for.
+    `executors_start_within_s`; so are those that YARN and Kubernetes have not started yet of
+    `spark.executor.instances`, and with `is_asked` those that Spark was asked for.
 
     Raises:
         TooFewTaskSlotsError: They don't.
@@ -131,7 +133,7 @@ def check_slots(
 
     def starts() -> bool:
         in_time = time.monotonic() - begun_s < executors_start_within_s
-        return in_time and (is_asked or slots.starting_executors() > 0)
+        return in_time and (is_asked or slots.starting_executors() > 0 or executors_to_come(slots) > 0)
 
     if not _wait_until(lambda: slots.free_for_brokers() >= broker_count, starts):
         capacity, free, starting = (
@@ -184,11 +186,14 @@ def _check_local_slots(slots: BrokerSlots, broker_count: int, running: int) -> N
 def _wait_until(is_so: Callable[[], bool], goes_on: Callable[[], bool] = lambda: False) -> bool:
     """Return whether the condition became true within `SLOT_WAIT_S`, or later while something goes on."""
     deadline_s = time.monotonic() + SLOT_WAIT_S
-    while not is_so():
-        if time.monotonic() > deadline_s and not goes_on():
+    while True:
+        # Asked first: what ends now may have made the condition true.
+        is_over = time.monotonic() > deadline_s and not goes_on()
+        if is_so():
+            return True
+        if is_over:
             return False
         time.sleep(0.1)
-    return True
 
 
 def check_size(spark_context: SparkContext, config: BrokerConfig) -> None:

@@ -97,6 +97,11 @@ class Rack:
             return f"attempt {self.attempt} of its job, after: {self.last_failure}"
         return "its job has been submitted" if self.attempt else "its job has not been submitted"
 
+    @property
+    def waits_for_executors(self) -> bool:
+        """Whether its job is not submitted yet because there are too few free executors."""
+        return self._waits_for is not None
+
     def _waits_for_allocation(self) -> bool:
         context: Any = self._slots.spark_context._jsc
         with contextlib.suppress(*JVM_GONE):
