@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from sparklog.driver.controller.machine.balancing import balancer, moves
-from sparklog.driver.controller.machine.balancing.balancer import Balancer
+from sparklog.driver.controller.machine.balancing import balancer, goals, moves
+from sparklog.driver.controller.machine.balancing.copy_slots import CopySlots
 from sparklog.driver.controller.machine.balancing.moves import Move, Search
 from sparklog.protocol.types import BrokerId, TopicIdPartition
 from tests.simulation.balancing import BALANCING_SEEDS
@@ -14,8 +14,8 @@ from tests.simulation.planted_bug import PlantedBug, Replacement
 def _lost_replica_dropped() -> Sequence[Replacement]:
     moves_off = balancer.moves_off
 
-    def drop(placed: Any, surroundings: Any, leaving: Collection[BrokerId]) -> Search:
-        for move in moves_off(placed, surroundings, leaving):
+    def drop(placed: Any, surroundings: Any, *brokers: Collection[BrokerId]) -> Search:
+        for move in moves_off(placed, surroundings, *brokers):
             after = () if move is None else tuple(each for each in move.after if each in move.before)
             yield move._replace(after=after) if move is not None and after else move
 
@@ -25,19 +25,20 @@ def _lost_replica_dropped() -> Sequence[Replacement]:
 def _moved_there_and_back() -> Sequence[Replacement]:
     return [
         Replacement(moves, "_SMALLEST_DIFFERENCE", 1),
-        Replacement(balancer, "is_uneven", lambda numbers: True),
+        Replacement(goals, "is_uneven", lambda numbers: True),
     ]
 
 
 def _copies_not_counted_down() -> Sequence[Replacement]:
-    note = Balancer._note_copying
+    note = CopySlots.note
 
-    def forget(self: Balancer, key: TopicIdPartition, broker_ids: tuple[BrokerId, ...]) -> None:
-        copies = self._copies.copy()
-        note(self, key, broker_ids)
-        self._copies |= copies
+    def forget(self: CopySlots, key: TopicIdPartition, broker_ids: tuple[BrokerId, ...], now_ms: int) -> bool:
+        taken = self._taken.copy()
+        is_other = note(self, key, broker_ids, now_ms)
+        self._taken |= taken
+        return is_other
 
-    return [Replacement(Balancer, "_note_copying", forget)]
+    return [Replacement(CopySlots, "note", forget)]
 
 
 def _racks_not_parted() -> Sequence[Replacement]:

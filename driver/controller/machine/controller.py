@@ -39,7 +39,7 @@ from sparklog.driver.controller.machine.activation import bootstrap_records, siz
 from sparklog.driver.controller.machine.balancing.balancer import Balancer
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.controller_result import ControllerResult
-from sparklog.driver.controller.machine.draining import Draining, is_drained
+from sparklog.driver.controller.machine.draining import DrainedBrokers, is_drained
 from sparklog.driver.controller.machine.elections import elect_leaders, name_all, settle
 from sparklog.driver.controller.machine.internal_topics import InternalTopicRepair
 from sparklog.driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
@@ -140,7 +140,7 @@ class Controller:
         self._absent_leaders = AbsentLeaders(self._cluster)
         self._internal_topics = InternalTopicRepair()
         self._balancer = Balancer(self._cluster)
-        self._draining = Draining()
+        self._drained = DrainedBrokers()
 
     @property
     def topic_index(self) -> TopicIndex:
@@ -184,7 +184,7 @@ class Controller:
 
     def unregister_drained(self, voters: Collection[BrokerId], now_ms: int) -> ControllerResult:
         """Unregister a surplus broker that has ended, once it has no replica and no vote."""
-        ended = () if self._stopping else self._draining.ended(self._cluster, now_ms)
+        ended = () if self._stopping else self._drained.ended(self._cluster, now_ms)
         for broker_id in ended:
             if broker_id not in voters:
                 request = UnregisterBrokerRequest(broker_id=broker_id)
@@ -245,7 +245,7 @@ class Controller:
         if not records:
             records = settle(cluster) or self._decided_by_logs(now_ms)
         if not records and self.is_settled:
-            records = self._draining.step(cluster, now_ms) or self._balancer.step(now_ms)
+            records = self._balancer.step(now_ms)
         return ControllerResult(records, None)
 
     def log_questions(self, now_ms: int) -> list[LogQuestion]:

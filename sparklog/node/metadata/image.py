@@ -48,11 +48,11 @@ class TopicsImage:
         topic = self.by_id.get(topic_id)
         return None if topic is None else topic.partitions.get(partition)
 
-    def keys(self) -> Iterator[TopicIdPartition]:
+    def partitions(self) -> Iterator[tuple[TopicIdPartition, PartitionRegistration]]:
         """Yield all partitions."""
         for topic in self.by_id.values():
-            for number in topic.partitions:
-                yield TopicIdPartition(topic.topic_id, number)
+            for number, partition in topic.partitions.items():
+                yield TopicIdPartition(topic.topic_id, number), partition
 
     @property
     def partition_count(self) -> int:

@@ -7,7 +7,8 @@ before it takes the next one.
 The goals, the stronger first; no move for one of them harms a stronger one:
 
 1. No replica is on a broker that is lost or leaves (`moves_off`), as long as there are brokers for all
-   replicas of its partition: a move replaces a replica, it never removes one.
+   replicas of its partition: a move replaces a replica, it never removes one. The new ones are in racks
+   without any as long as there are such racks, so the next goal suffers from none of these moves.
 2. No rack holds two replicas of a partition while there are racks without one (`moves_between_racks`).
 3. Brokers hold equal numbers of replicas, and of each topic's where that is no further move
    (`moves_to_lighter_brokers`).
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from sparklog.driver.controller.machine.balancing.placed_replicas import PlacedReplicas, TopicOnBroker
+from sparklog.driver.controller.machine.balancing.placed_replicas import PlacedReplicas, in_parts
 from sparklog.protocol.types import BrokerId, TopicIdPartition
 
 
@@ -56,6 +57,8 @@ _SMALLEST_DIFFERENCE: Final = 2
 _LOOKS_BEFORE_COUNTING_AGAIN: Final = 64
 _QUICK_LOOKS: Final = 16
 """Looks at partitions that turn out not to move, which count as one."""
+_LIGHTER_IN_A_RACK: Final = 2
+"""The lightest brokers of a rack that are looked at for a replica, beside those that may have one."""
 _ALLOWED_DIFFERENCE: Final = 2
 _ALLOWED_SHARE: Final = 0.2
 """The largest difference between two brokers of a balanced cluster, as a part of the mean."""
@@ -70,6 +73,8 @@ class Surroundings:
     may_move: Callable[[TopicIdPartition], bool] = lambda _: True
     is_busy: Callable[[BrokerId], bool] = lambda _: False
     """Whether a broker copies as many partitions as it may; moves to it are found later."""
+    is_stuck: Callable[[BrokerId], bool] = lambda _: False
+    """Whether a broker, busy too, may be so for long; replicas that must move go to others."""
 
 
 def is_uneven(numbers: Collection[int]) -> bool:
@@ -80,12 +85,18 @@ def is_uneven(numbers: Collection[int]) -> bool:
     return max(numbers) - min(numbers) > max(_ALLOWED_DIFFERENCE, _ALLOWED_SHARE * mean)
 
 
-def moves_off(placed: PlacedReplicas, surroundings: Surroundings, leaving: Collection[BrokerId]) -> Search:
+def moves_off(
+    placed: PlacedReplicas,
+    surroundings: Surroundings,
+    leaving: Collection[BrokerId],
+    emptied: Collection[BrokerId] | None = None,
+) -> Search:
     """Search for moves that empty the brokers `leaving`, which are none of those that may get replicas.
 
-    A move replaces all of a partition's replicas there: with one of them left it could never be complete.
+    Only some of them are emptied if these are given. A move replaces all of a partition's replicas on brokers
+    that leave: with one of them left it could never be complete.
     """
-    for broker_id in sorted(leaving):
+    for broker_id in sorted(leaving if emptied is None else emptied):
         for partition in list(placed.held.get(broker_id, ())):
             replicas = placed.replicas.get(partition, ())
             if broker_id not in replicas or not surroundings.may_move(partition):
@@ -99,7 +110,7 @@ def moves_between_racks(placed: PlacedReplicas, surroundings: Surroundings) -> S
     """Search for moves of replicas whose rack has another replica of the partition to a rack without one."""
     racks_of = surroundings.racks
     all_racks = set(racks_of.values())
-    for looks, partition in enumerate(list(placed.replicas)):
+    for looks, partition in enumerate(in_parts(placed.replicas)):
         if looks % _QUICK_LOOKS == 0:
             yield None
         replicas = placed.replicas.get(partition, ())
@@ -121,7 +132,7 @@ def moves_to_lighter_brokers(placed: PlacedReplicas, surroundings: Surroundings)
     def moves_from(broker_id: BrokerId) -> Search:
         for evens_topic in (True, False):
             lighter = _Lighter(surroundings, weight)
-            for looks, partition in enumerate(list(placed.held[broker_id])):
+            for looks, partition in enumerate(in_parts(placed.held[broker_id])):
                 if looks % _QUICK_LOOKS == 0:
                     yield None
                 if not lighter.than(broker_id):
@@ -145,7 +156,7 @@ def changes_of_preferred_leaders(placed: PlacedReplicas, surroundings: Surroundi
 
     def moves_for(broker_id: BrokerId) -> Search:
         for least, evens_topic in ((mean, True), (mean, False), (0, False)):
-            for looks, partition in enumerate(list(placed.held[broker_id])):
+            for looks, partition in enumerate(in_parts(placed.held[broker_id])):
                 if looks % _QUICK_LOOKS == 0:
                     yield None
                     if not any(led[each] - led[broker_id] >= _SMALLEST_DIFFERENCE for each in racks):
@@ -212,14 +223,13 @@ def _lightened(
     racks, replicas, topic_id = surroundings.racks, placed.replicas[partition], partition.topic_id
     others = Counter(racks[each] for each in replicas if each != source and each in racks)
     most = others[racks[source]]
-    of_source = placed.held_of_topic[TopicOnBroker(source, topic_id)]
+    of_source = placed.held_of_topic[source][topic_id]
     best: tuple[int, BrokerId] | None = None
     for rack, brokers in lighter.by_rack.items():
         if others[rack] > most:
             continue
-        for each in brokers:
-            of_topic = placed.held_of_topic.get(TopicOnBroker(each, topic_id), 0)
-            if each in replicas or (evens_topic and of_topic >= of_source):
+        for each in brokers[: _LIGHTER_IN_A_RACK + len(replicas)]:
+            if each in replicas or (evens_topic and placed.held_of_topic[each][topic_id] >= of_source):
                 continue
             found = (len(placed.held.get(each, ())), each)
             best = found if best is None else min(best, found)
@@ -234,11 +244,10 @@ def _led_by(
     placed: PlacedReplicas, partition: TopicIdPartition, broker_id: BrokerId, evens_topic: bool
 ) -> Move | None:
     replicas = placed.replicas[partition]
-    leader, of_topic = replicas[0], placed.led_of_topic
+    leader, topic_id, of_topic = replicas[0], partition.topic_id, placed.led_of_topic
     if placed.led[leader] - placed.led[broker_id] < _SMALLEST_DIFFERENCE:
         return None
-    of_leader, own = (TopicOnBroker(each, partition.topic_id) for each in (leader, broker_id))
-    if evens_topic and of_topic[own] >= of_topic[of_leader]:
+    if evens_topic and of_topic[broker_id][topic_id] >= of_topic[leader][topic_id]:
         return None
     swapped = {leader: broker_id, broker_id: leader}
     return Move(partition, replicas, tuple(swapped.get(each, each) for each in replicas), Goal.LEADERS)
@@ -253,7 +262,10 @@ def _replaced(
 ) -> Move | None:
     """Return the move of replicas to the best brokers; None if these are too few, or if one is busy."""
     racks, replicas = surroundings.racks, placed.replicas[partition]
-    free = {each for each in racks if each not in replicas}
+    is_optional = goal is not Goal.ONLINE_REPLICAS
+    free = {
+        each for each in racks if each not in replicas and (is_optional or not surroundings.is_stuck(each))
+    }
     if len(free) < len(replaced):
         return None
     taken = Counter(racks[each] for each in replicas if each not in replaced and each in racks)
@@ -264,7 +276,7 @@ def _replaced(
             key=lambda each: (
                 taken[racks[each]],
                 len(placed.held.get(each, ())),
-                placed.held_of_topic[TopicOnBroker(each, partition.topic_id)],
+                placed.held_of_topic[each][partition.topic_id],
                 each,
             ),
         )

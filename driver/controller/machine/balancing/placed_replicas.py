@@ -7,16 +7,17 @@ Rule: the cost of `place` and `remove` depends on the partition alone, not on th
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from sparklog.protocol.types import BrokerId, TopicIdPartition
 
+_ByTopic: TypeAlias = defaultdict[BrokerId, Counter[UUID]]
 
-class TopicOnBroker(NamedTuple):
-    broker_id: BrokerId
-    topic_id: UUID
+_SMALLEST_PART: Final = 64
+_PARTS: Final = 64
 
 
 class PlacedReplicas:
@@ -27,8 +28,8 @@ class PlacedReplicas:
         """The partitions of which each broker has a replica."""
         self.led: Counter[BrokerId] = Counter()
         """The number of partitions of which each broker is the preferred leader."""
-        self.held_of_topic: Counter[TopicOnBroker] = Counter()
-        self.led_of_topic: Counter[TopicOnBroker] = Counter()
+        self.held_of_topic: _ByTopic = defaultdict(Counter)
+        self.led_of_topic: _ByTopic = defaultdict(Counter)
         for partition, placed in (replicas or {}).items():
             self.place(partition, placed)
 
@@ -51,13 +52,24 @@ class PlacedReplicas:
 
     def _count(self, partition: TopicIdPartition, replicas: tuple[BrokerId, ...], times: int) -> None:
         for broker_id in replicas:
-            _add(self.held_of_topic, TopicOnBroker(broker_id, partition.topic_id), times)
+            _add(self.held_of_topic[broker_id], partition.topic_id, times)
         if replicas:
             self.led[replicas[0]] += times
-            _add(self.led_of_topic, TopicOnBroker(replicas[0], partition.topic_id), times)
+            _add(self.led_of_topic[replicas[0]], partition.topic_id, times)
 
 
-def _add(counts: Counter[TopicOnBroker], key: TopicOnBroker, times: int) -> None:
-    counts[key] += times
-    if not counts[key]:
-        del counts[key]
+def _add(counts: Counter[UUID], topic_id: UUID, times: int) -> None:
+    counts[topic_id] += times
+    if not counts[topic_id]:
+        del counts[topic_id]
+
+
+def in_parts(partitions: Mapping[TopicIdPartition, object]) -> Iterator[TopicIdPartition]:
+    """Yield the partitions of a mapping that changes meanwhile: some may be left out then.
+
+    A list of all would be as long as the cluster is large, and each garbage collection would look through it.
+    """
+    position, size = 0, max(_SMALLEST_PART, len(partitions) // _PARTS)
+    while part := list(islice(partitions, position, position + size)):
+        yield from part
+        position += size

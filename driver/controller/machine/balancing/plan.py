@@ -5,16 +5,8 @@ It finds the moves of `balancer`, without its bounds on their number at a time.
 
 from collections.abc import Callable, Collection
 
-from sparklog.driver.controller.machine.balancing.moves import (
-    Move,
-    Search,
-    Surroundings,
-    changes_of_preferred_leaders,
-    is_uneven,
-    moves_between_racks,
-    moves_off,
-    moves_to_lighter_brokers,
-)
+from sparklog.driver.controller.machine.balancing.goals import GOALS
+from sparklog.driver.controller.machine.balancing.moves import Move, Search, Surroundings, moves_off
 from sparklog.driver.controller.machine.balancing.placed_replicas import PlacedReplicas
 from sparklog.protocol.types import BrokerId, TopicIdPartition
 
@@ -26,21 +18,19 @@ def plan(placed: PlacedReplicas, surroundings: Surroundings, leaving: Collection
     """
     moves: dict[TopicIdPartition, Move] = {}
 
-    def carry_out(search: Callable[[], Search]) -> None:
+    def carry_out(search: Callable[[PlacedReplicas, Surroundings], Search]) -> None:
         found = True
         while found:
             found = False
-            for move in search():
+            for move in search(placed, surroundings):
                 if move is not None:
                     found = True
                     placed.place(move.partition, move.after)
                     first = moves.get(move.partition, move)
                     moves[move.partition] = first._replace(after=move.after)
 
-    carry_out(lambda: moves_off(placed, surroundings, leaving))
-    carry_out(lambda: moves_between_racks(placed, surroundings))
-    if is_uneven([len(placed.held.get(each, ())) for each in surroundings.racks]):
-        carry_out(lambda: moves_to_lighter_brokers(placed, surroundings))
-    if is_uneven([placed.led[each] for each in surroundings.racks]):
-        carry_out(lambda: changes_of_preferred_leaders(placed, surroundings))
+    carry_out(lambda placed, surroundings: moves_off(placed, surroundings, leaving))
+    for goal in GOALS:
+        if goal.is_missed(placed, surroundings):
+            carry_out(goal.search)
     return [move for move in moves.values() if move.before != move.after]

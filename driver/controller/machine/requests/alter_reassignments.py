@@ -113,7 +113,7 @@ def _decide(
         return reassign(cluster, topic, number, partition, asked.replicas)
     if not partition.is_reassigning:
         raise KafkaError(ErrorCode.no_reassignment_in_progress, "No partition reassignment is in progress.")
-    return _cancel(cluster, topic, number, partition)
+    return cancel(cluster, topic, number, partition)
 
 
 def reassign(
@@ -132,9 +132,14 @@ def reassign(
     return _changed(cluster, topic, number, partition, assignment, _in_sync(cluster, partition), election)
 
 
-def _cancel(
+def cancel(
     cluster: ClusterState, topic: TopicImage, number: int, partition: PartitionRegistration
 ) -> PartitionChangeRecord | None:
+    """Return the record that restores the replicas from before the partition's reassignment.
+
+    Raises:
+        KafkaError: INVALID_REPLICA_ASSIGNMENT: none of them could lead.
+    """
     assignment = cancelled(partition)
     isr = tuple(member for member in _in_sync(cluster, partition) if member in assignment.replicas)
     if not isr:

@@ -14,7 +14,8 @@ from kio.schema.alter_partition_reassignments.v1.request import (
 )
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 
-from sparklog.driver.controller.machine.balancing.balancer import COPIES_PER_BROKER, LEFT_ALONE_MS
+from sparklog.driver.controller.machine.balancing.copy_slots import COPIES_PER_BROKER, OVERDUE_MS
+from sparklog.driver.controller.machine.balancing.left_alone import LEFT_ALONE_MS
 from sparklog.node.metadata.image import PartitionRegistration
 from sparklog.node.metadata.schemas import ConfigRecord, LeaderRecoveryState, ResourceType
 from tests.unit.driver.controller.conversation import Conversation, creatable, registration
@@ -495,3 +496,25 @@ def test_partition_with_a_replica_out_of_sync_is_not_moved_for_balance(cluster: 
     cluster.wait(60_000)
     assert cluster.is_whole
     assert cluster.held[6] == 10
+
+
+def test_broker_whose_copies_are_overdue_gets_no_further_replicas_and_holds_nothing_up(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A directory that cannot be written to would keep all of a lost broker's replicas waiting for ever."""
+    cluster.add(7)
+    cluster.wait(60_000)
+    assert cluster.is_whole
+    cluster.stuck = {7}
+    cluster.lose(4)
+    cluster.wait(REPLACE_AFTER_MS + 5_000)
+    begun = sum(7 in partition.adding_replicas for partition in cluster.partitions)
+    assert 0 < begun <= COPIES_PER_BROKER
+    for _ in range(2):
+        cluster.wait(OVERDUE_MS // 2)
+    assert sum(7 in partition.adding_replicas for partition in cluster.partitions) == begun
+    assert not any(4 in partition.target_replicas for partition in cluster.partitions)
+    assert "these get no further replicas before they are in sync" in caplog.text
+    cluster.stuck.clear()
+    cluster.wait(60_000)
+    assert cluster.is_whole

@@ -1,0 +1,43 @@
+"""The goals of balancing, the stronger first, each with its search and the test of whether it is missed.
+
+Searches begin only for goals that are missed by more than they leave (`is_uneven`), so a balanced cluster
+stays as it is. The strongest goal of all, replicas on brokers that stay, is not in the list: it does not wait
+for balancing (`moves_off`).
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from sparklog.driver.controller.machine.balancing.moves import (
+    Goal,
+    Search,
+    Surroundings,
+    changes_of_preferred_leaders,
+    is_uneven,
+    moves_between_racks,
+    moves_to_lighter_brokers,
+)
+from sparklog.driver.controller.machine.balancing.placed_replicas import PlacedReplicas
+
+
+class PursuedGoal(NamedTuple):
+    goal: Goal
+    is_missed: Callable[[PlacedReplicas, Surroundings], bool]
+    search: Callable[[PlacedReplicas, Surroundings], Search]
+    awaits_copies: bool = True
+    """Whether its search waits until all moves for stronger goals are complete."""
+
+
+def _has_uneven_replicas(placed: PlacedReplicas, surroundings: Surroundings) -> bool:
+    return is_uneven([len(placed.held.get(each, ())) for each in surroundings.racks])
+
+
+def _has_uneven_leaders(placed: PlacedReplicas, surroundings: Surroundings) -> bool:
+    return is_uneven([placed.led[each] for each in surroundings.racks])
+
+
+GOALS: Final = (
+    PursuedGoal(Goal.RACKS, lambda _placed, _surroundings: True, moves_between_racks, awaits_copies=False),
+    PursuedGoal(Goal.REPLICAS, _has_uneven_replicas, moves_to_lighter_brokers, awaits_copies=False),
+    PursuedGoal(Goal.LEADERS, _has_uneven_leaders, changes_of_preferred_leaders),
+)
