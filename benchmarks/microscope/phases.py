@@ -23,12 +23,16 @@ _FETCHING: Final = "sparklog.executor.fetching"
 _PARTITIONS: Final = "sparklog.executor.partitions"
 _PRODUCE_API: Final = "sparklog.executor.api.produce"
 _FETCH_API: Final = "sparklog.executor.api.fetch"
+_FIXED: Final = "sparklog.protocol.codec.fixed"
 
 CAPTURED: Final = (
     Measured(f"{_SERVING}.connection:Connection._on_readable", "receive, frame", by_connection),
     Measured("sparklog.node.calling.channel:Channel._on_readable", "receive, frame", always(FOLLOWER)),
     Measured(f"{_PRODUCE_API}.produce:ProduceHandler.handle", "handler", always(PRODUCE)),
     Measured(f"{_FETCH_API}.fetch:FetchHandler.handle", "session, progress", always(FETCH)),
+    Measured(f"{_FIXED}.fetch:read_request", "decode"),
+    Measured(f"{_FIXED}.produce:_read_by_name", "decode"),
+    Measured(f"{_FIXED}.produce:_read_by_id", "decode"),
 )
 """Functions that are bound once and kept: by a loop's reader, or by a table of handlers."""
 
@@ -38,6 +42,7 @@ MEASURED: Final = (
     Measured(f"{_SERVING}.dispatcher:Dispatcher.dispatch", "admission, dispatch", by_frame),
     Measured(f"{_SERVING}.dispatcher:read_request_header", "decode"),
     Measured(f"{_SERVING}.dispatcher:read_request_body", "decode"),
+    Measured(f"{_SERVING}.dispatcher:Exchange._answer_fixed", "answer"),
     Measured(
         f"{_SERVING}.dispatcher:Exchange._completed",
         "answer",
@@ -80,6 +85,7 @@ MEASURED: Final = (
     Measured(f"{_FETCH_API}.fetch:read_partition", "read"),
     Measured(f"{_PARTITIONS}.replica:Replica.handle", "follower's progress", always(FETCH)),
     Measured(f"{_FETCH_API}.fetch:fetch_response", "answer"),
+    Measured(f"{_FETCH_API}.fetch:follower_response", "answer"),
     # Followers.
     Measured("sparklog.node.calling.channel:decode_response", "decode"),
     Measured(f"{_FETCHING}.fetcher:Fetcher._take_in", "take in", always(FOLLOWER)),

@@ -18,20 +18,11 @@ partition's pause; call `wake_rested` after it. `failed` when the connection is 
 over another one, after the pause that it returns.
 """
 
-import datetime
 from collections import deque
 from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
-
-from kio.schema.fetch.v17.request import (
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    ForgottenTopic,
-    ReplicaState,
-)
 
 from sparklog.executor.partitions.machine.follower import (
     AskLeaderOffsets,
@@ -41,6 +32,14 @@ from sparklog.executor.partitions.machine.follower import (
 )
 from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.protocol.codec.fetch_metadata import FULL_EPOCH, NO_SESSION_ID, epoch_after
+from sparklog.protocol.codec.fixed.fetch import (
+    AskedPartition,
+    AskedTopic,
+    FollowerFetchRequest,
+    ForgottenTopic,
+    ReplicaState,
+)
+from sparklog.protocol.codec.fixed.message import milliseconds
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerEpoch, BrokerId, Offset, TopicIdPartition, or_minus_one
 
@@ -141,11 +140,11 @@ class LeaderFetches:
             return bool(self._due or self._asked)
         return bool(self._due) and self._session_id != NO_SESSION_ID and under_way < _MAX_UNDER_WAY
 
-    def next_request(self, broker_epoch: BrokerEpoch | None) -> FetchRequest:
+    def next_request(self, broker_epoch: BrokerEpoch | None) -> FollowerFetchRequest:
         """Return the next request, and note it as in flight."""
         self._requests_sent += 1
         self._under_way.append(self._requests_sent)
-        topics: dict[UUID, list[FetchPartition]] = {}
+        topics: dict[UUID, list[AskedPartition]] = {}
         due, self._due = self._due, {}
         for key in due:
             partition = self._ask(key)
@@ -158,26 +157,20 @@ class LeaderFetches:
         limits, session_id, session_epoch = self._limits, self._session_id, self._session_epoch
         if session_id != NO_SESSION_ID:
             self._session_epoch = epoch_after(session_epoch)
-        return FetchRequest(
-            replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=or_minus_one(broker_epoch)),
-            max_wait=datetime.timedelta(
-                milliseconds=0 if session_id == NO_SESSION_ID and self._has_slot else limits.max_wait_ms
-            ),
-            min_bytes=limits.min_bytes,
-            max_bytes=limits.max_bytes,
-            session_id=session_id,
-            session_epoch=session_epoch,
-            topics=tuple(
-                FetchTopic(topic_id=topic_id, partitions=tuple(partitions))
-                for topic_id, partitions in topics.items()
-            ),
-            forgotten_topics_data=tuple(
-                ForgottenTopic(topic_id=topic_id, partitions=tuple(partitions))
-                for topic_id, partitions in forgotten.items()
+        return FollowerFetchRequest(
+            ReplicaState(self._broker_id, or_minus_one(broker_epoch)),
+            milliseconds(0 if session_id == NO_SESSION_ID and self._has_slot else limits.max_wait_ms),
+            limits.min_bytes,
+            limits.max_bytes,
+            session_id,
+            session_epoch,
+            [AskedTopic(topic_id, partitions) for topic_id, partitions in topics.items()],
+            tuple(
+                [ForgottenTopic(topic_id, tuple(partitions)) for topic_id, partitions in forgotten.items()]
             ),
         )
 
-    def _ask(self, key: TopicIdPartition) -> FetchPartition | None:
+    def _ask(self, key: TopicIdPartition) -> AskedPartition | None:
         """Return the fetch of a partition, or None if it equals the session's."""
         fetch = self._next_fetch(key)
         if fetch is None:
@@ -189,13 +182,13 @@ class LeaderFetches:
             return None
         self._asked[key] = _Asked(fetch, log_start_offset, self._requests_sent)
         self._forgotten.pop(key, None)
-        return FetchPartition(
-            partition=key.partition,
-            current_leader_epoch=fetch.leader_epoch,
-            fetch_offset=fetch.offset,
-            last_fetched_epoch=or_minus_one(fetch.last_fetched_epoch),
-            log_start_offset=log_start_offset,
-            partition_max_bytes=self._limits.partition_max_bytes,
+        return AskedPartition(
+            key.partition,
+            fetch.leader_epoch,
+            fetch.offset,
+            or_minus_one(fetch.last_fetched_epoch),
+            log_start_offset,
+            self._limits.partition_max_bytes,
         )
 
     # --- answers --------------------------------------------------------------------------------

@@ -31,6 +31,17 @@ def requests() -> Iterator[tuple[str, bytes]]:
     return _frames()
 
 
+def fixed() -> Iterator[tuple[str, bytes]]:
+    """A Produce in each version, a follower's Fetch, and the response to it."""
+    from tests.unit.sparklog.protocol.codec.fixed import requests as usual
+
+    for version in usual.VERSIONS:
+        yield f"produce-{version}", b"\0" + usual.frame_of(usual.produce(version))
+    request, response = usual.usual_request(), usual.usual_response()
+    yield "fetch", b"\0" + b"".join(request_encoder("c")(request, 1))[4:]
+    yield "fetched", b"\1" + b"".join(response.frame(1))[4:]  # type: ignore[arg-type]
+
+
 def connections() -> Iterator[tuple[str, bytes]]:
     """The newest version of each API from a stranger; SASL from nobody."""
     from tests.fuzz.targets.connections import STREAM
@@ -285,7 +296,8 @@ def configs() -> Iterator[tuple[str, bytes]]:
 
 
 SEEDS = {
-    each.__name__: each for each in (requests, connections, batches, snapshots, files, coordinators, sasl)
+    each.__name__: each
+    for each in (requests, fixed, connections, batches, snapshots, files, coordinators, sasl)
 } | {each.__name__: each for each in (certificates, tls, options, configs)}
 """What makes the seeds of each target."""
 _RANDOM = {"certificates", "sasl", "tls"}

@@ -13,6 +13,7 @@ from sparklog.node.acls.machine.authorizer import AuthorizerSettings
 from sparklog.node.apis.cluster_actions import cluster_actions, guarded_cluster_actions
 from sparklog.node.apis.listeners import listener_guards
 from sparklog.node.apis.row import Side
+from sparklog.node.apis.table import ROWS
 from sparklog.node.authorization.authorization import Authorization
 from sparklog.node.authorization.guards.guard import filled
 from sparklog.node.config import BrokerConfig
@@ -101,7 +102,11 @@ class Serving:
             handled(request)
             return filled(response_type(request.api_key, request.api_version))
 
-        apis = {key: Api(*known_versions(key), handle) for key in ApiKey if not asks or key in guards}
+        apis = {
+            key: Api(*known_versions(key), handle, fixed_reader=_fixed_reader(key, side))
+            for key in ApiKey
+            if not asks or key in guards
+        }
         del apis[ApiKey.API_VERSIONS]
         apis = guarded_cluster_actions(apis, cluster_actions(side, config))
         admission = Admission(authentication)
@@ -149,6 +154,12 @@ class Serving:
             loop.run_until_idle(0.2)
             if not connected.has_more or descriptor not in loop.readers:
                 return
+
+
+def _fixed_reader(api_key: ApiKey, side: Side) -> Any:
+    row = ROWS.get(api_key)
+    offer = None if row is None else row.offer(side)
+    return None if offer is None else offer.fixed_reader
 
 
 class _Quiet:

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from kio.schema.fetch.v17.request import FetchRequest
-
 from sparklog.driver.controller.machine.unclean_recovery import LogQuestion
 from sparklog.executor.control.machine.broker_lifecycle import (
     Ask,
@@ -39,6 +37,7 @@ from sparklog.node.metadata.features import SUPPORTED_FEATURES
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.registrations import FeatureRange
 from sparklog.node.metadata_log.machine.log_position import LogPosition
+from sparklog.protocol.codec.fixed.fetch import FollowerFetchRequest
 from sparklog.protocol.types import BrokerEpoch, BrokerId, ProducerId
 from tests.simulation.async_loop import AsyncLoop, set_running_loop
 from tests.simulation.cleaning import Cleaner
@@ -235,12 +234,12 @@ class BrokerProcess(Process):
             self.after(RETRY_MS, self.receive, connection, message, reply)
             return
         match message:
-            case Produce() | FetchRequest() | ConsumerFetch() | AskCoordinator() | ApiRequest():
+            case Produce() | FollowerFetchRequest() | ConsumerFetch() | AskCoordinator() | ApiRequest():
                 self.obey_lease()
         match message:
             case Produce():
                 self._leading.produce(connection, message, reply)
-            case FetchRequest():
+            case FollowerFetchRequest():
                 self._leading.fetch(connection, message, reply)
             case ConsumerFetch():
                 self._leading.consumer_fetch(connection, message, reply)

@@ -23,6 +23,7 @@ from sparklog.node.serving.requests import Handler, Request
 from sparklog.node.serving.turns import give_up, is_awaitable
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.fetch_metadata import FINAL_EPOCH, LARGEST
+from sparklog.protocol.codec.fixed.fetch import FollowerFetchRequest
 from sparklog.protocol.codec.steps import steps_of
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.batch import read_header
@@ -129,7 +130,7 @@ class Leading:
         if replica is not None and replica.log.log_end_offset > before:
             broker.world.appended(broker, replica, before)
 
-    def fetch(self, connection: Connection, request: FetchRequest, reply: Reply) -> None:
+    def fetch(self, connection: Connection, request: FollowerFetchRequest, reply: Reply) -> None:
         """Answer a follower, or hold the request."""
         self._handle(connection, ApiKey.FETCH, 17, request, self.fetch_handler.handle, reply)
 

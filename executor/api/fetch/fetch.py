@@ -21,7 +21,7 @@ from typing import Any, Final
 from sparklog.executor.api.fetch.cold_reads import look_up, warm
 from sparklog.executor.api.fetch.fetch_context import CachedPartition, FetchContext, PartitionKey
 from sparklog.executor.api.fetch.fetch_progress import FetchedPartition, FetchParams, FetchProgress
-from sparklog.executor.api.fetch.fetch_responses import fetch_response
+from sparklog.executor.api.fetch.fetch_responses import fetch_response, follower_response
 from sparklog.executor.api.fetch.fetch_sessions import FetchSessions
 from sparklog.executor.api.fetch.partition_reads import (
     FetchServices,
@@ -306,13 +306,15 @@ class DelayedFetch:
         if read_bytes and not by_follower:
             distance = reader_distance(params.peer, params.rack_id, self._services.rack)
             traffic.broker.consumed(read_bytes, distance)
-        response = fetch_response(
-            params.version,
-            found,
-            self._services.table,
-            params.listener_name,
-            session_id=context.session_id,
-        )
+        response: Any = follower_response(found, context.session_id) if params.is_fixed else None
+        if response is None:
+            response = fetch_response(
+                params.version,
+                found,
+                self._services.table,
+                params.listener_name,
+                session_id=context.session_id,
+            )
         self._leave()
         if throttle_ms:
             response = Throttled(response, throttle_ms)

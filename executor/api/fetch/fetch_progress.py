@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.executor.api.fetch.fetch_context import CachedPartition, FetchContext
 from sparklog.protocol.codec.fetch_metadata import NO_SESSION_ID
+from sparklog.protocol.codec.fixed.fetch import FollowerFetchRequest
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
@@ -35,6 +36,7 @@ class FetchParams:
     __slots__ = (
         "broker_epoch",
         "broker_id",
+        "is_fixed",
         "listener_name",
         "max_bytes",
         "max_wait_ms",
@@ -49,6 +51,8 @@ class FetchParams:
         self, body: Any, version: int, listener_name: str, max_consumer_bytes: int, peer: str = ""
     ) -> None:
         self.version = version
+        self.is_fixed = type(body) is FollowerFetchRequest
+        """Whether the response may be a fixed one, too."""
         self.listener_name = listener_name
         """By which it came."""
         self.broker_id: BrokerId | None

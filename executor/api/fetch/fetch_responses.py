@@ -15,6 +15,12 @@ from sparklog.executor.api.current_leaders import CurrentLeaders
 from sparklog.executor.api.fetch.fetch_progress import FetchedPartition
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.serving.throttling import unthrottled
+from sparklog.protocol.codec.fixed.fetch import (
+    MOST_PARTITIONS,
+    FetchedData,
+    FetchedTopic,
+    FollowerFetchResponse,
+)
 from sparklog.protocol.errors import ErrorCode
 
 _FETCH: Final = 1
@@ -75,6 +81,31 @@ def fetch_response(
         ),
         **extra,
     )
+
+
+def follower_response(partitions: list[FetchedPartition], session_id: int) -> FollowerFetchResponse | None:
+    """Return the response to a follower's fixed request; None if it has to be an entity."""
+    if len(partitions) > MOST_PARTITIONS:
+        return None
+    topics: dict[UUID, list[FetchedData]] = {}
+    for fetched in partitions:
+        topic_id, partition = fetched.asked.key
+        if fetched.sends_elsewhere or fetched.aborted_transactions is not None or isinstance(topic_id, str):
+            return None
+        region = fetched.region
+        data = FetchedData(
+            partition,
+            fetched.high_watermark,
+            fetched.last_stable_offset,
+            fetched.log_start_offset,
+            b"" if region is None else region,
+        )
+        of_topic = topics.get(topic_id)
+        if of_topic is None:
+            topics[topic_id] = [data]
+        else:
+            of_topic.append(data)
+    return FollowerFetchResponse(session_id, [FetchedTopic(*item) for item in topics.items()])
 
 
 def _partition(version: int, types: _Types, fetched: FetchedPartition, leaders: CurrentLeaders) -> Any:

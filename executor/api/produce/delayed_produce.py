@@ -15,6 +15,7 @@ from sparklog.executor.partitions.settling import Settling, SettlingPart
 from sparklog.executor.records.refusal import RecordError, RecordsRefusedError
 from sparklog.node.storage.machine.verification import Verification
 from sparklog.node.storage.results import AppendInfo
+from sparklog.protocol.codec.fixed.produce import PartitionProduce
 from sparklog.protocol.errors import ErrorCode, KafkaError, kafka_error
 from sparklog.protocol.records.batch import BatchHeader
 from sparklog.protocol.types import LeaderEpoch, Offset, TimestampMs
@@ -97,7 +98,7 @@ class WaitingBatch(NamedTuple):
 
 
 class DelayedProduce(Settling[ProducedPartition]):
-    __slots__ = ("acks", "listener_name", "now_ms", "refusal", "version", "wall_ms")
+    __slots__ = ("acks", "fixed_request", "listener_name", "now_ms", "refusal", "version", "wall_ms")
 
     late = "not all replicas in sync have the records yet"
 
@@ -109,6 +110,8 @@ class DelayedProduce(Settling[ProducedPartition]):
         self.listener_name = listener_name
         """By which it came."""
         self.acks: int = body.acks
+        self.fixed_request: PartitionProduce | None = None
+        """The request, if it is a fixed one: then the response may be, too."""
         self.refusal: KafkaError | None = None
         """Why nothing in the request can be appended, if so."""
         if self.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):

@@ -30,7 +30,11 @@ from sparklog.executor.api.produce.delayed_produce import (
     ProducedPartition,
     WaitingBatch,
 )
-from sparklog.executor.api.produce.produce_responses import produce_response, produce_response_of_many
+from sparklog.executor.api.produce.produce_responses import (
+    fixed_response,
+    produce_response,
+    produce_response_of_many,
+)
 from sparklog.executor.api.produce.transactional_appends import TransactionalProducers, verified_batches
 from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
@@ -43,6 +47,7 @@ from sparklog.node.serving.requests import NO_RESPONSE, Handler, Request, Respon
 from sparklog.node.serving.turns import held
 from sparklog.node.storage.log.log import Log
 from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.codec.fixed.produce import PartitionProduce
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import CODEC_BITS, TRANSACTIONAL_BIT, BatchHeader, validate_produced
@@ -103,6 +108,11 @@ class ProduceHandler:
         now_ms, wall_ms = self._delayed.now_ms(), self._wall_ms()
         examination = Examination(self._max_decompressed_bytes)
         produce = DelayedProduce(body, version, request.listener_name, now_ms, wall_ms)
+        if type(body) is PartitionProduce:
+            produce.fixed_request = body
+            self._append(produce.add(body.topic, body.index), body.records, examination)
+            body.records = b""  # the buffer that they were received in is used again
+            return self._answer(body, produce, examination)
         if body.transactional_id is not None:
             return self._append_transactional(body, produce, examination)
         partition_count = 0
@@ -198,7 +208,7 @@ class ProduceHandler:
         """Return the response entity, or the steps in which it is made."""
         if len(produce.parts) > _PARTITIONS_AT_ONCE:
             return self._response_of_many(produce)
-        response = produce_response(produce, self._table)
+        response = fixed_response(produce) or produce_response(produce, self._table)
         # They hold the request and their replicas; in a circle, the files of a deleted log would stay open.
         produce.parts.clear()
         return response

@@ -47,6 +47,7 @@ def listener_apis(
             under=look_at_lease if offer is not None and offer.under_lease else None,
             refuse=row.refuse if offer is not None and offer.answers_errors else None,
             memory_times=row.memory_times,
+            fixed_reader=None if offer is None else offer.fixed_reader,
         )
     return apis
 

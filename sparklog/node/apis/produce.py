@@ -7,6 +7,7 @@ from sparklog.node.apis.row import ApiRow, Offer
 from sparklog.node.authorization.guards.guard import answer_to
 from sparklog.node.authorization.guards.topics import produce
 from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
+from sparklog.protocol.codec.fixed.produce import request_reader
 from sparklog.protocol.errors import KafkaError
 
 
@@ -31,7 +32,7 @@ def _refused(body: Any, error: KafkaError) -> Any:
 PRODUCE: Final = ApiRow(
     ApiKey.PRODUCE,
     SupportedVersions(3, 13),
-    broker=Offer(produce, under_lease=True),
+    broker=Offer(produce, under_lease=True, fixed_reader=request_reader),
     refused=_refused,
     memory_times=6,
 )

@@ -15,6 +15,7 @@ from sparklog.node.config import BrokerConfig
 from sparklog.node.serving.requests import Request, Response
 from sparklog.protocol.codec.allowance import USUAL_TIMES
 from sparklog.protocol.codec.apis import ApiKey, SupportedVersions, known_versions
+from sparklog.protocol.codec.fixed.message import FixedReader, entity_of
 from sparklog.protocol.errors import KafkaError
 
 Refused: TypeAlias = Callable[[Any, KafkaError], Response | Awaitable[Response]]
@@ -66,6 +67,8 @@ class Offer:
     """Whether a KafkaError of the handler is answered by the row's refusal; else it ends the connection."""
     versions: SupportedVersions | None = None
     """The versions on these listeners, if they are not those of the row."""
+    fixed_reader: Callable[[int], FixedReader | None] | None = None
+    """Returns the reader of a version's requests in their usual shape, for handlers that take these."""
 
     def api_guard(self, config: BrokerConfig) -> ApiGuard | None:
         return self.guard.make(config) if isinstance(self.guard, GuardByConfig) else self.guard
@@ -124,7 +127,7 @@ class ApiRow:
         return self.versions or known_versions(self.api_key)
 
     def refuse(self, request: Request, error: KafkaError) -> Any:
-        return self.refused(request.body, error)
+        return self.refused(entity_of(request.body), error)
 
     def guard(self, side: Side, config: BrokerConfig) -> Guard:
         offer = self.offer(side)

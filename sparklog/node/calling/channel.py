@@ -25,6 +25,7 @@ from sparklog.node.serving.outbox import Flushed, Outbox
 from sparklog.node.serving.tls.tls_outbox import TlsOutbox
 from sparklog.node.serving.tls.tls_stream import SLICE_BYTES, ClientTls, TlsStream
 from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
+from sparklog.protocol.codec.fixed.message import entity_of
 from sparklog.protocol.codec.frames import LENGTH, decode_response, request_encoder
 from sparklog.protocol.codec.versions import downgrade
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -170,7 +171,7 @@ class Channel:
             future.set_exception(self._lost("the connection is closed"))
             return future
         try:
-            entity = self._fitting(entity)
+            entity = self._fitting(entity_of(entity))
         except KafkaError as error:
             future.set_exception(error)
             return future
@@ -189,14 +190,16 @@ class Channel:
     ) -> None:
         """Send a request entity; call `answer` with the response, or `fail` with the errors of `request`.
 
-        One of them is called once, not before this returns unless sending fails; they must not raise.
+        One of them is called once, not before this returns unless sending fails; they must not raise. The
+        records in the response to a `FixedRequest` are valid until `answer` returns.
 
         Raises:
             KafkaError: network_exception: the connection is closed; unsupported_version (after `negotiate`).
         """
         if self.closed.done():
             raise self._lost("the connection is closed")
-        entity = self._fitting(entity)
+        if self.versions is not None:
+            entity = self._fitting(entity_of(entity))
         self._send(_Outstanding(self._take_correlation_id(), entity, timeout_ms, answer, fail))
 
     def _take_correlation_id(self) -> int:

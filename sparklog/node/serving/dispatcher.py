@@ -40,6 +40,7 @@ from sparklog.node.serving.turns import CoroutineDriver, FairQueue, give_up, is_
 from sparklog.protocol.codec.encoded import RawResponse
 from sparklog.protocol.codec.encoder import Chunk
 from sparklog.protocol.codec.error_counts import count_error_codes
+from sparklog.protocol.codec.fixed.message import FixedResponse
 from sparklog.protocol.codec.frames import (
     encode_response_frame,
     encode_response_frame_in_steps,
@@ -125,7 +126,8 @@ class Dispatcher:
             request.principal = principal
         exchange = Exchange(self._fair_queue, connection, route, request, received_s)
         try:
-            request.body = read_request_body(route.codec, frame, position)
+            fixed = None if route.read_fixed is None else route.read_fixed(frame, position)
+            request.body = read_request_body(route.codec, frame, position) if fixed is None else fixed
         except TooManyItemsError as error:
             if not route.many:
                 exchange.failed(error)
@@ -321,6 +323,9 @@ class Exchange:
     def _answer(self, response: Response) -> None:
         codec = self.route.codec
         if not hasattr(response, "__version__"):
+            if isinstance(response, FixedResponse):
+                self._answer_fixed(response)
+                return
             if type(response) is Throttled:
                 self.throttle(response.throttle_ms)
                 self._answer(response.response)
@@ -337,6 +342,13 @@ class Exchange:
                 self.throttle(throttle_time_of(codec, response) // _MILLISECOND)
         response = self._measured(response)
         self._answered(encode_response_frame(codec, self.correlation_id, response))
+
+    def _answer_fixed(self, response: FixedResponse) -> None:
+        if self.meter is not None or self.throttle_time:
+            self._answer(response.entity())  # which has room for a throttle time
+            return
+        self.metrics.errors[_NONE] += response.success_count
+        self._answered(response.frame(self.correlation_id))
 
     def _measured(self, response: Any) -> Any:
         """Return the response with the request's throttle time, and count its error codes."""

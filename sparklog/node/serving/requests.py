@@ -1,11 +1,12 @@
 """Requests as handlers receive them, and the results that handlers may return.
 
 A handler is called on the loop's thread, once for each request, in the order a connection sent them. One that
-can answer at once is a function that returns the response: an entity of any version; a `RawResponse` or
-`EncodedBody`; `NO_RESPONSE`; any of these as `Throttled`. Any other is a coroutine that returns it, or that
-returns another awaitable of it, as a `Deferred`. The listener drives coroutines itself (`turns`), and
-not as tasks: code that needs one, like `asyncio.timeout`, is awaited by `in_task`. When the connection is
-lost they are closed. Answers leave each connection in the order of its requests, however they are made.
+can answer at once is a function that returns the response: an entity of any version; a `FixedResponse` to
+a `FixedRequest`; a `RawResponse` or `EncodedBody`; `NO_RESPONSE`; any of these as `Throttled`. Any other is a
+coroutine that returns it, or that returns another awaitable of it, as a `Deferred`. The listener drives
+coroutines itself (`turns`), and not as tasks: code that needs one, like `asyncio.timeout`, is awaited by
+`in_task`. When the connection is lost they are closed. Answers leave each connection in the order of its
+requests, however they are made.
 
 Handlers answer the errors of single items with the error codes of their response. A KafkaError that escapes
 one refuses the request as a whole: with the answer that the row of the table has for that, or by closing the
@@ -20,6 +21,7 @@ from sparklog.node.acls.access import Access
 from sparklog.node.acls.acl import Principal
 from sparklog.protocol.codec.allowance import USUAL_TIMES
 from sparklog.protocol.codec.apis import ApiKey
+from sparklog.protocol.codec.fixed.message import FixedReader
 from sparklog.protocol.errors import KafkaError
 
 
@@ -48,8 +50,9 @@ class RespondThenClose(NamedTuple):
 
 
 Response: TypeAlias = Any
-"""A kio response entity of any version (sent in the request's version), a `RawResponse`, an `EncodedBody`,
-`NO_RESPONSE`, or one of these that is `Throttled` or a `RespondThenClose`."""
+"""A kio response entity of any version (sent in the request's version), a `FixedResponse` to a
+`FixedRequest`, a `RawResponse`, an `EncodedBody`, `NO_RESPONSE`, or one of these that is `Throttled` or a
+`RespondThenClose`."""
 
 
 class Deferred:
@@ -179,7 +182,7 @@ class Request:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.body = body
-        """The kio entity, of the version that was received."""
+        """The kio entity of the version that was received, or a `FixedRequest` with the entity's fields."""
         self.frame = frame
         """Header and body as received, without the length. Valid until the handler returns a response, or
         waits without holding the connection (`turns`)."""
@@ -214,6 +217,8 @@ class Api(NamedTuple):
     """Makes the response to a KafkaError of the handler; None closes the connection instead."""
     memory_times: int = USUAL_TIMES
     """Peak memory of a request and its answer, in multiples of the memory that its items are counted for."""
+    fixed_reader: Callable[[int], FixedReader | None] | None = None
+    """Returns the reader of a version's requests in their usual shape; None if all are read as entities."""
 
 
 class Features(NamedTuple):

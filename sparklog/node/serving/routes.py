@@ -111,13 +111,15 @@ class ApiVersionsHandler:
 class Route:
     """The handler of one version of an API, and its codec."""
 
-    __slots__ = ("api_key", "codec", "handler", "many", "metrics", "metrics_of", "refuse")
+    __slots__ = ("api_key", "codec", "handler", "many", "metrics", "metrics_of", "read_fixed", "refuse")
 
     def __init__(self, api_key: ApiKey, codec: RequestCodec, api: Api, metrics: RequestMetrics) -> None:
         self.api_key = api_key
         self.codec = codec._replace(memory_times=api.memory_times)
         self.handler = api.handler if api.under is None else _under(api.under, api.handler)
         self.many = api.many
+        self.read_fixed = None if api.fixed_reader is None else api.fixed_reader(codec.api_version)
+        """Reads requests in their usual shape; None if all are read as entities."""
         self.refuse = api.refuse
         self.metrics = metrics.of(api_name(api_key))
         kind = KINDS.get(api_key)

@@ -17,6 +17,7 @@ from sparklog.protocol.codec.allowance import USUAL_TIMES, items_allowance_bytes
 from sparklog.protocol.codec.apis import request_type, response_type
 from sparklog.protocol.codec.encoded import EncodedBody, RawResponse
 from sparklog.protocol.codec.encoder import Chunk, encode_entity, encode_entity_in_steps
+from sparklog.protocol.codec.fixed.message import FixedRequest
 from sparklog.protocol.codec.guard import (
     MalformedRequestError,
     decode_entity,
@@ -214,7 +215,7 @@ async def encode_response_in_steps(header: RequestHeader, response: Any) -> byte
 
 
 def request_encoder(client_id: str | None) -> Callable[[Any, int], list[Chunk]]:
-    """Return a function (entity, correlation_id) -> chunks of the frame, for one client id.
+    """Return a function (entity or fixed request, correlation_id) -> chunks of the frame, for one client id.
 
     Raises:
         ValueError: the client id is longer than 32,767 bytes.
@@ -225,6 +226,15 @@ def request_encoder(client_id: str | None) -> Callable[[Any, int], list[Chunk]]:
     id_length = -1 if client_id is None else len(encoded_id)
 
     def encode(entity: Any, correlation_id: int) -> list[Chunk]:
+        if isinstance(entity, FixedRequest):
+            encoded = entity.encoded()
+            if encoded is not None:
+                size = MIN_REQUEST_BYTES + len(encoded_id) + len(encoded)
+                prefix = _REQUEST_PREFIX.pack(
+                    size, entity.api_key, entity.api_version, correlation_id, id_length
+                )
+                return [prefix + encoded_id + encoded]
+            entity = entity.entity()
         api_key, api_version = int(entity.__api_key__), int(entity.__version__)
         end = b"\0" if entity.__header_schema__.__version__ >= 2 else b""
         chunks = encode_entity(entity)
@@ -240,7 +250,8 @@ def decode_response(
 ) -> tuple[int, Any]:
     """Return correlation id and entity of the response `frame` (without its length) to `request`.
 
-    With `records_in_place` the entity's records are views of `frame`, which must be read-only then.
+    With `records_in_place` the entity's records are views of `frame`, which must be read-only then. The
+    response to a fixed request has them in place always, if it is a fixed one.
 
     An ApiVersions response that says UNSUPPORTED_VERSION is in v0, in reply to any version (KIP-511).
 
@@ -250,6 +261,11 @@ def decode_response(
     if len(frame) < LENGTH.size:
         raise MalformedRequestError(f"{len(frame)} bytes hold no response header")
     (correlation_id,) = LENGTH.unpack_from(frame)
+    if isinstance(request, FixedRequest):
+        response = request.read_response(frame)
+        if response is not None:
+            return correlation_id, response
+        request = request.entity()
     codec = request_codec(int(request.__api_key__), int(request.__version__))
     position = LENGTH.size
     if codec.response_header_flexible:

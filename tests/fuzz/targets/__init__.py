@@ -9,6 +9,7 @@ Target = Callable[[bytes], None]
 
 TARGETS = (
     "requests",
+    "fixed",
     "connections",
     "batches",
     "snapshots",

@@ -20,6 +20,7 @@ from sparklog.node.authorization.guards.guard import (
     with_rows,
 )
 from sparklog.node.serving.requests import NO_RESPONSE, Handler, Refusal, Request, Response
+from sparklog.protocol.codec.fixed.message import entity_of
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
 _TOPIC: Final = AclResourceType.TOPIC
@@ -141,7 +142,7 @@ def _answered(
 ) -> Answer:
     if not denied:
         return handler(request)
-    request.body = replace(request.body, **{items.asked: tuple(allowed)})
+    request.body = replace(entity_of(request.body), **{items.asked: tuple(allowed)})
 
     def finish(response: Any) -> Any:
         if response is NO_RESPONSE:

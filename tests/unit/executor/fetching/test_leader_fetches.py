@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from kio.schema.fetch.v17.request import FetchRequest
 from kio.schema.fetch.v17.response import FetchResponse
 
 from sparklog.executor.fetching.leader_fetches import FetchLimits, LeaderFetches
 from sparklog.executor.partitions.machine.follower import AskLeaderOffsets
 from sparklog.node.exponential_backoff import ExponentialBackoff
+from sparklog.protocol.codec.fixed.fetch import FollowerFetchRequest
 from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.brokers import Brokers, with_brokers
 from tests.unit.executor.requests import MILLISECOND
@@ -81,5 +81,5 @@ async def test_partition_whose_log_is_not_ready_is_not_fetched_for_after_an_erro
     assert asked(fetches.next_request(broker_epoch=1)) == [1]
 
 
-def asked(request: FetchRequest) -> list[int]:
+def asked(request: FollowerFetchRequest) -> list[int]:
     return [each.partition for topic in request.topics for each in topic.partitions]

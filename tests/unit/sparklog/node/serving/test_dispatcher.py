@@ -22,6 +22,7 @@ from sparklog.node.serving.throttling import NO_THROTTLE, unthrottled
 from sparklog.node.serving.turns import held
 from sparklog.protocol.codec.apis import ApiKey, known_versions, request_type, response_type
 from sparklog.protocol.codec.encoded import RawResponse
+from sparklog.protocol.codec.fixed.produce import PartitionProduce, PartitionProduced, request_reader
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from tests.unit.sparklog.node.serving.entities import arbitrary_entity
@@ -35,6 +36,7 @@ from tests.unit.sparklog.node.serving.serving import (
     serving,
     until,
 )
+from tests.unit.sparklog.protocol.codec.fixed.requests import produce
 
 DENIED = KafkaError(ErrorCode.group_authorization_failed, "not yours")
 
@@ -94,6 +96,31 @@ def test_throttle_time_of_every_api_and_version_is_what_the_request_got(throttle
                     client.close()
 
     run(scenario())
+
+
+@pytest.mark.parametrize("meter", [None, Metered(0), Metered(7)], ids=["unlimited", "metered", "throttled"])
+def test_fixed_response_is_measured_and_throttled_as_its_entity(meter: Metered | None) -> None:
+    """Quotas and metrics must not depend on the way in which a request was read."""
+    throttle_time = timedelta(milliseconds=0 if meter is None else meter.throttle_ms)
+    taken: list[Any] = []
+
+    def as_fixed(request: Request) -> Any:
+        taken.append(request.body)
+        return PartitionProduced(request.body, 5, None, 3)
+
+    async def scenario(handler: Handler) -> None:
+        apis = {ApiKey.PRODUCE: Api(3, 13, handler, fixed_reader=request_reader)}
+        async with serving(apis, admission=OPEN._replace(meter=lambda request: meter)) as listener:
+            answers = [await ask(listener, produce(version)) for version in range(3, 14)]
+            metrics = listener.metrics.of("Produce")
+            results.append((answers, dict(metrics.errors), dict(metrics.versions)))
+
+    results: list[tuple[list[Any], dict[ErrorCode, int], dict[int, int]]] = []
+    for handler in (as_fixed, lambda request: as_fixed(request).entity()):
+        run(scenario(handler))
+    assert {type(body) for body in taken} == {PartitionProduce}
+    assert results[0] == results[1]
+    assert {answer.throttle_time for answer in results[0][0]} == {throttle_time}
 
 
 def test_answers_made_later_and_in_steps_say_the_throttle_time_too() -> None:
