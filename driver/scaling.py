@@ -250,7 +250,6 @@ class Scaling:
             by_rack.setdefault(self._ids.rack_of(each), []).append(each)
         return by_rack
 
-
     def _ask_for_executors(self) -> None:
         if not any(rack.waits_for_executors for rack in self._jobs.racks):
             self._asked_for_executors_ms = None

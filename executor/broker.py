@@ -75,13 +75,8 @@ class Broker:
         """
         link = ControllerLink.of_broker(self.controller, self.node_id, self.config, self.secret)
         self.life.begin(link)
-        directories = await asyncio.to_thread(
-            DataDirectories.open,
-            self.directories,
-            self.config.metadata_directory,
-            self.node_id,
-            self.ids_per_rack,
-        )
+        places = self.directories, self.config.metadata_directory
+        directories = await asyncio.to_thread(DataDirectories.open, *places, self.node_id, self.ids_per_rack)
         try:
             async with AsyncExitStack() as closing:
                 await self._run(directories, link, closing)
