@@ -10,6 +10,7 @@ from uuid import UUID
 
 from sparklog.driver.controller.machine.partition_changes import Election, IsrRules
 from sparklog.driver.controller.machine.placement import UsableBroker
+from sparklog.driver.controller.machine.recent_leaders import RecentLeaders
 from sparklog.driver.controller.machine.sessions import BrokerSessions
 from sparklog.driver.controller.machine.topic_index import TopicIndex
 from sparklog.driver.controller.machine.unsettled_partitions import UnsettledPartitions, is_active
@@ -46,6 +47,7 @@ class ClusterState:
         """The most partitions that one decision looks at for a change of a broker's state."""
         self.topic_index = TopicIndex(image)
         self.unsettled = UnsettledPartitions(image, self.topic_index)
+        self.recent_leaders = RecentLeaders()
         self.sessions = BrokerSessions(config.broker_session_timeout_ms)
         self._surplus: tuple[object, object, frozenset[BrokerId]] = (None, None, frozenset())
         """The registrations and the configuration of the last computation of `surplus`, and its result."""
@@ -60,6 +62,7 @@ class ClusterState:
         self.image, delta = replay_records(before, records, last_offset, leader_epoch)
         self.topic_index.changed(before, self.image, delta)
         self.unsettled.changed(before, self.image, delta, self.topic_index)
+        self.recent_leaders.changed(before, self.image, delta)
         self._raise_shutdown_offsets(before, delta)
         return delta
 

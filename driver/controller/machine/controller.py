@@ -233,6 +233,7 @@ class Controller:
         Call it again, after `replay`, until it has no records and `is_settled`.
         """
         self._cluster.sessions.listening(now_ms)
+        self._cluster.recent_leaders.tick(now_ms)
         if self._stopping:
             return ControllerResult([], None)
         cluster, index = self._cluster, self._cluster.topic_index

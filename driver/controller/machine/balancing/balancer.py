@@ -19,7 +19,7 @@ The rules:
   is not moved for balance for a while (`left_alone`), unless it had to leave a broker that gets no replicas.
   A partition whose move was cancelled or replaced by others is moved off surplus brokers alone for as long.
 - No partition without a leader moves: nothing could be copied. Only partitions whose replicas are all in sync
-  on active brokers are moved for balance.
+  on active brokers are moved for balance. None moves right after a change of its leader (`recent_leaders`).
 - A broker copies few partitions at a time (`copy_slots`). A move counts until its new replicas are
   in sync, and only while there is a leader to copy from: it may wait long for its other replicas.
 - Nothing moves in a cluster that is read-only, since it is about to stop.
@@ -83,7 +83,10 @@ class Balancer:
         self._found = 0
         """The number of moves of the present search."""
         self._is_awaiting_sync = False
-        """Whether the present search has passed over a partition whose replicas are about to get in sync."""
+        """Whether the present search has passed over a partition whose replicas are about to get in sync, or
+        whose leader has just changed."""
+        self._rests_ended = 0
+        """The rests of leaders that had ended before the last step."""
         self._are_racks_parted = False
         """Whether a search has found nothing to part, and only this machine has moved any since."""
         self._begun: set[TopicIdPartition] = set()
@@ -114,6 +117,8 @@ class Balancer:
         if self._checked_ms is None or now_ms - self._checked_ms >= _CHECK_INTERVAL_MS:
             self._checked_ms = now_ms
             self._check(now_ms)
+        if self._rests_ended != self._cluster.recent_leaders.ended:
+            self._rests_ended, self._has_changed = self._cluster.recent_leaders.ended, True
         if self._to_cancel and not self._cluster.config.sparklog_read_only:
             return self._cancel_next()
         if self._search is None:
@@ -286,6 +291,9 @@ class Balancer:
         partition = self._cluster.image.topics.partition(*key)
         if partition is None or partition.leader is None or key in self._begun:
             return False
+        if key in self._cluster.recent_leaders:
+            self._is_awaiting_sync = True
+            return False
         if not self._roles.surplus.isdisjoint(partition.target_replicas):
             return True
         return (not partition.is_reassigning or key in self._moves) and key not in self._cancelled
@@ -306,7 +314,7 @@ class Balancer:
             or not all(self._is_online(partition, each) for each in partition.replicas)
         ):
             return False
-        if not _is_whole(partition):
+        if not _is_whole(partition) or key in self._cluster.recent_leaders:
             self._is_awaiting_sync = True
             return False
         return True

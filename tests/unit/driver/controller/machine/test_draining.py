@@ -19,6 +19,7 @@ from kio.schema.incremental_alter_configs.v1.request import (
 
 from sparklog.driver.controller.machine.balancing.copy_slots import COPIES_PER_BROKER
 from sparklog.driver.controller.machine.draining import AWAY_MS
+from sparklog.driver.controller.machine.recent_leaders import REST_MS
 from sparklog.node.config.keys.controller_keys import RACKS_KEY, READ_ONLY_KEY
 from sparklog.node.config.size_request import size_request
 from sparklog.node.metadata.image import PartitionRegistration
@@ -326,3 +327,18 @@ def test_no_move_begins_in_a_cluster_that_is_read_only(cluster: Conversation) ->
     cluster.say(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False))
     cluster.tick(_CHECK_MS)
     assert moving(cluster) == 0
+
+
+def test_partition_whose_leader_has_just_changed_rests_before_it_moves(cluster: Conversation) -> None:
+    """A producer doubles its pause with each leader change that comes before its next attempt."""
+    cluster.create(creatable("t", assignments={0: (0, 4), 1: (1, 4)}))
+    cluster.tick()
+    cluster.take(cluster.controller.broker_gone(0, cluster.epoch(0)))
+    assert partitions(cluster)[0].leader == 4
+    resize(cluster, 4)
+    cluster.tick(_CHECK_MS)
+    assert [each.is_reassigning for each in partitions(cluster)] == [False, True]
+    for _ in range(3):
+        cluster.heartbeat(4)
+        cluster.tick(max(REST_MS, _CHECK_MS))
+    assert partitions(cluster)[0].is_reassigning
