@@ -7,13 +7,14 @@ All file work runs off the event loop. A directory whose disk fails goes offline
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from sparklog.executor.logs.work_in_order import WorkInOrder
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.storage.checkpoints import REPLICATION_OFFSET_CHECKPOINT
 from sparklog.node.storage.directory.log_directory import LogDirectory
@@ -45,6 +46,7 @@ class LogStore:
         self.directories = directories
         self._executor = executor
         self._on_failed = on_failed
+        self._work = WorkInOrder()
         self._loaded: dict[TopicPartition, list[_Loaded]] = {}
         """Loaded from disk and not opened yet; two of one partition after a failed directory is back."""
         self._futures: dict[TopicPartition, list[Log]] = {}
@@ -239,6 +241,14 @@ class LogStore:
         """Delete a log; its files go after `file.delete.delay.ms`."""
         directory = self._let_go(log)
         await self._run_in_thread(directory, lambda: directory.delete_log(log, wall_clock_ms()))
+
+    def begin_work(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work on files, once all that was begun before is done."""
+        self._work.begin(work)
+
+    async def end_work(self, timeout_s: float | None) -> None:
+        """Wait until all work is done, for `timeout_s` at most if that is not None; raise its error."""
+        await self._work.end(timeout_s)
 
     async def side_by_side(self, work: Iterable[Awaitable[None]]) -> None:
         """Run work in parallel, each part of which waits for a disk."""

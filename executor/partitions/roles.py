@@ -8,14 +8,21 @@ requests and heartbeats are served in between, by replicas some of which obey th
 replica's role and settings of one image change together, and work that must not come early follows all slices
 of the work before it (`_apply_configs`).
 
+Roles do not wait for disks: a leader that a slow disk keeps from learning of its election answers no
+producer. So the replicas whose logs are open change their roles first, and replicas that move away refuse
+requests. Then logs are deleted and opened, in the order of the images; the roles of an image wait for the
+files of those before it for `FILES_WAIT_S` at most. A log that is open at last gets its role from the present
+image.
+
 A log that cannot be opened is reported as lost. Where the system refused it for a reason that may pass (no
 descriptors, no memory), it is tried again until it is there: `tick`, and `stop` before the logs are closed.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Iterable, Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from sparklog.executor.loop.slices import in_slices
@@ -41,6 +48,8 @@ from sparklog.protocol.types import BrokerId, Offset, TopicIdPartition, TopicPar
 
 logger = logging.getLogger(__name__)
 
+FILES_WAIT_S: Final = 0.05
+"""How long an image waits for its logs to be opened and deleted: a new topic is usually there with it."""
 OPENED_TOGETHER: Final = 64
 """How many logs are opened or deleted side by side: enough for the threads that do it."""
 RECONFIGURED_TOGETHER: Final = 32
@@ -73,6 +82,12 @@ class PartitionLogs(Protocol):
         """
 
     async def delete(self, log: Log) -> None: ...
+
+    def begin_work(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work on files, once all that was begun before is done."""
+
+    async def end_work(self, timeout_s: float | None) -> None:
+        """Wait until all work is done, for `timeout_s` at most if that is not None; raise its error."""
 
     async def remove_strays(self) -> None:
         """Delete the logs that no replica has opened."""
@@ -108,8 +123,14 @@ class Roles:
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """Apply an image to this broker's replicas; `delta` names the changes since the last call."""
+        first = self._table.image is EMPTY_IMAGE
         async with self._changing:
-            await self._apply(image, delta)
+            await self._apply(image, delta, first=first)
+        if first:
+            await self._logs.end_work(None)
+            await self._logs.remove_strays()
+        else:
+            await self._logs.end_work(FILES_WAIT_S)
 
     def tick(self, now_ms: int) -> None:
         """Retry the opening of refused logs at intervals. `now_ms` is the loop's monotonic time."""
@@ -118,26 +139,25 @@ class Roles:
             self._retrying = asyncio.get_running_loop().create_task(self._open_refused())
 
     async def stop(self) -> None:
+        """Return when no log is opened or deleted any more."""
         self._refused.clear()
         if self._retrying is not None:
             await self._retrying
+        with contextlib.suppress(KafkaError, OSError):  # `apply` has raised it
+            await self._logs.end_work(None)
 
     async def _open_refused(self) -> None:
         """Open the refused logs one after the other, up to the next refusal."""
-        async with self._changing:
-            while self._refused:
-                key = next(iter(self._refused))
-                image = self._table.image
-                topic = image.topics.by_id.get(key.topic_id)
-                registration = None if topic is None else topic.partitions.get(key.partition)
-                if topic is not None and registration and self._host.broker_id in registration.replicas:
-                    await self._take_up(image, [(topic, key.partition)])
-                    if key in self._refused:
-                        return
+        while self._refused:
+            key = next(iter(self._refused))
+            self._logs.begin_work(self._work_on_files((), [key]))
+            await self._logs.end_work(None)
+            if self._assignment(self._table.image, key) is None:
                 self._refused.pop(key, None)
+            elif key in self._refused:
+                return
 
-    async def _apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        first = self._table.image is EMPTY_IMAGE
+    async def _apply(self, image: MetadataImage, delta: MetadataDelta, *, first: bool) -> None:
         self._table.image = image
         if delta.changed_brokers or first:
             await self._apply_brokers(image)
@@ -147,34 +167,39 @@ class Roles:
             reconfigured = set(image.topics.by_name)
         for name in reconfigured:
             self._settings.forget(name)
-        await self._delete_topics(image, delta)
-        assigned = await self._assigned(_changed_partitions(image, delta, everything=first))
+        gone = await self._delete_topics(image, delta)
+        assigned, moved_away = await self._assigned(_changed_partitions(image, delta, everything=first))
+        gone += moved_away
         self._reports.own_directories = self._logs.online_ids
-        in_new_epoch = await self._take_up(image, assigned)
+        missing = await self._take_up(image, assigned)
         # Not before the roles of the same image: a leader that is none any more must not obey a smaller
         # min.insync.replicas that was decided after it.
         await self._apply_configs(image, reconfigured)
-        _log_roles(in_new_epoch)
-        if first:
-            await self._logs.remove_strays()
+        if gone or missing:
+            self._logs.begin_work(self._work_on_files(gone, missing))
 
     async def _take_up(
         self, image: MetadataImage, assigned: Sequence[tuple[TopicImage, int]]
-    ) -> list[Replica]:
-        """Open the partitions' missing logs, lead or follow all; return the replicas in new leader epochs."""
-        await self._open_missing(image, assigned)
+    ) -> list[TopicIdPartition]:
+        """Lead or follow the partitions whose logs are open; return the others."""
         in_new_epoch: list[Replica] = []
+        missing: list[TopicIdPartition] = []
         async for part in in_slices(assigned):
             for topic, partition in part:
+                key = TopicIdPartition(topic.topic_id, partition)
+                replica = self._table.get(*key)
+                if replica is None:
+                    missing.append(key)
+                    continue
                 registration = topic.partitions[partition]
-                replica = self._table.get(topic.topic_id, partition)
-                if replica is not None and not replica.offline:
+                if not replica.offline:
                     leader_epoch = replica.leader_epoch
                     self._change_role(replica, registration, self._settings.of(image, topic.name))
                     if replica.leader_epoch != leader_epoch:
                         in_new_epoch.append(replica)
-                self._reports.image_changed(TopicIdPartition(topic.topic_id, partition), registration)
-        return in_new_epoch
+                self._reports.image_changed(key, registration)
+        _log_roles(in_new_epoch)
+        return missing
 
     async def _apply_brokers(self, image: MetadataImage) -> None:
         self._brokers = {broker.broker_id: RegisteredBroker.of(broker) for broker in image.brokers.values()}
@@ -200,18 +225,22 @@ class Roles:
 
     # --- which logs -----------------------------------------------------------------------------
 
-    async def _delete_topics(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        await self._drop_all(
-            replica for topic_id in delta.deleted_topics for replica in self._table.of_topic(topic_id)
+    async def _delete_topics(self, image: MetadataImage, delta: MetadataDelta) -> list[Log]:
+        """Give up the replicas of deleted topics; return their logs."""
+        gone = await self._give_up(
+            [replica for topic_id in delta.deleted_topics for replica in self._table.of_topic(topic_id)]
         )
         async for topics in in_slices(delta.deleted_topics.items()):
             for topic_id, name in topics:
                 self._reports.forget_topic(topic_id)
                 if name not in image.topics.by_name:
                     self._settings.forget(name)
+        return gone
 
-    async def _assigned(self, changed: Iterable[tuple[TopicImage, int]]) -> list[tuple[TopicImage, int]]:
-        """Return the changed partitions that are assigned to this broker, and drop the others."""
+    async def _assigned(
+        self, changed: Iterable[tuple[TopicImage, int]]
+    ) -> tuple[list[tuple[TopicImage, int]], list[Log]]:
+        """Return the changed partitions that this broker has, and the logs of those that it gives up."""
         assigned: list[tuple[TopicImage, int]] = []
         moved_away: list[Replica] = []
         async for part in in_slices(changed):
@@ -222,27 +251,54 @@ class Roles:
                     moved_away.append(replica)
                 else:
                     self._reports.forget(TopicIdPartition(topic.topic_id, partition))
-        await self._drop_all(moved_away)
-        return assigned
+        return assigned, await self._give_up(moved_away)
 
-    async def _drop_all(self, gone: Iterable[Replica]) -> None:
-        async for part in in_slices(gone, OPENED_TOGETHER):
-            await self._logs.side_by_side(self._drop(replica) for replica in part)
+    async def _give_up(self, replicas: Iterable[Replica]) -> list[Log]:
+        """Let replicas refuse all requests; return their logs, which are to be deleted."""
+        gone: list[Log] = []
+        async for part in in_slices(replicas, OPENED_TOGETHER):
+            for replica in part:
+                self._table.remove(replica)
+                replica.delete()
+                self._reports.forget(replica.key)
+                gone.append(replica.log)
+        return gone
 
-    async def _drop(self, replica: Replica) -> None:
-        self._table.remove(replica)
-        replica.delete()
-        self._reports.forget(replica.key)
-        await self._logs.delete(replica.log)
+    # --- their files ----------------------------------------------------------------------------
 
-    async def _open_missing(self, image: MetadataImage, assigned: Iterable[tuple[TopicImage, int]]) -> None:
-        missing = [
-            (topic, partition)
-            for topic, partition in assigned
-            if self._table.get(topic.topic_id, partition) is None
-        ]
-        async for part in in_slices(missing, OPENED_TOGETHER):
-            await self._logs.side_by_side(self._open(image, topic, partition) for topic, partition in part)
+    async def _work_on_files(self, gone: Sequence[Log], missing: Sequence[TopicIdPartition]) -> None:
+        """Delete and open logs, and give the opened ones their roles."""
+        async for logs in in_slices(gone, OPENED_TOGETHER):
+            await self._logs.side_by_side(self._logs.delete(log) for log in logs)
+        async for keys in in_slices(missing, OPENED_TOGETHER):
+            await self._open_all([key for key in keys if self._table.get(*key) is None])
+
+    async def _open_all(self, keys: Sequence[TopicIdPartition]) -> None:
+        image = self._table.image
+        assigned = [each for key in keys if (each := self._assignment(image, key)) is not None]
+        await self._logs.side_by_side(self._open(image, *each) for each in assigned)
+        async with self._changing:
+            # Other images may have come meanwhile.
+            image = self._table.image
+            unwanted = [
+                replica
+                for key in keys
+                if self._assignment(image, key) is None and (replica := self._table.get(*key)) is not None
+            ]
+            gone = await self._give_up(unwanted)
+            assigned = [each for key in keys if (each := self._assignment(image, key)) is not None]
+            for topic_id, partition in await self._take_up(image, assigned):  # they could not be opened
+                registration = image.topics.by_id[topic_id].partitions[partition]
+                self._reports.image_changed(TopicIdPartition(topic_id, partition), registration)
+        await self._logs.side_by_side(self._logs.delete(log) for log in gone)
+
+    def _assignment(self, image: MetadataImage, key: TopicIdPartition) -> tuple[TopicImage, int] | None:
+        """Return the topic and the number of a partition that is assigned to this broker; None otherwise."""
+        topic = image.topics.by_id.get(key.topic_id)
+        registration = None if topic is None else topic.partitions.get(key.partition)
+        if topic is None or registration is None or self._host.broker_id not in registration.replicas:
+            return None
+        return topic, key.partition
 
     async def _open(self, image: MetadataImage, topic: TopicImage, partition: int) -> None:
         settings = self._settings.of(image, topic.name)

@@ -15,6 +15,7 @@ class DiskLogs:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._opened: set[TopicIdPartition] = set()
+        self._work: list[Coroutine[Any, Any, None]] = []
 
     @property
     def online_ids(self) -> tuple[UUID, ...]:
@@ -42,6 +43,13 @@ class DiskLogs:
 
     async def delete(self, log: Any) -> None:
         self._disk.drop(TopicIdPartition(log.topic_id, log.topic_partition.partition))
+
+    def begin_work(self, work: Coroutine[Any, Any, None]) -> None:
+        self._work.append(work)
+
+    async def end_work(self, timeout_s: float | None) -> None:
+        while self._work:
+            await self._work.pop(0)
 
     async def remove_strays(self) -> None:
         for key in [key for key in self._disk.logs if key not in self._opened]:

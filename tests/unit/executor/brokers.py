@@ -119,6 +119,8 @@ class Brokers:
         self.owner_epoch = owner_epoch
         self.brokers: dict[BrokerId, OneBroker] = {}
         self.refuse_proposals: ErrorCode | None = None
+        self.waits_for_files = True
+        """Whether `commit` returns only when all logs are opened and deleted."""
         self.read_tier: TierReader | None = None
         """The reader of tiers of brokers that are started from now on; None for their own."""
         self.proposals: list[tuple[int, ...]] = []
@@ -247,6 +249,8 @@ class Brokers:
             for broker in list(self.brokers.values()):
                 for subscriber in (broker.suspicions, broker.quotas, *broker.replicas.subscribers):
                     await subscriber.apply(self.image, delta)
+                if self.waits_for_files:
+                    await broker.replicas.store.end_work(None)
 
     async def fence(self, broker_id: BrokerId) -> None:
         """The controller takes a broker for dead; its ISRs stay as they are."""
