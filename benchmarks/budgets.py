@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 HOUR_S: Final = 3_600
-BESIDE_CASES_S: Final = 240
+BESIDE_CASES_S: Final = 150
 """For what is beside the cases: Maven, two clusters, the ends of topics and sessions."""
 
 
@@ -31,25 +31,25 @@ IN_THE_HOUR: Final[Mapping[str, Budget]] = {
     "cleaning-1000": Budget(60, counted=3),
     "cleaning-1000-zstd": Budget(60, counted=3),
     # Rounds of a gigabyte; the first case warms the JVMs for the others.
-    "produce-1000": Budget(400),
+    "produce-1000": Budget(425),
     "produce-100": Budget(320),
     "produce-1000-zstd": Budget(190),
     "produce-100-zstd": Budget(250),
-    "consume-1000": Budget(45),
+    "consume-1000": Budget(60),
     "consume-100": Budget(120),
     "latency": Budget(165),
     "idempotent": Budget(140),
     "transactions-copy": Budget(35),
-    "transactions-single": Budget(30),
-    "groups-commit": Budget(30),
-    "dataframe-read-100": Budget(70),
+    "transactions-single": Budget(40),
+    "groups-commit": Budget(40),
+    "dataframe-read-100": Budget(80),
     "dataframe-read-1000": Budget(60),
     "dataframe-write-100": Budget(85),
     "dataframe-write-1000": Budget(85),
     "dataframe-stream-100": Budget(90),
     "dataframe-stream-1000": Budget(70),
     "sink-stream-100": Budget(100),
-    "sink-stream-1000": Budget(100),
+    "sink-stream-1000": Budget(120),
     "sink-small-batch": Budget(100),
     "sink-batch-atomic": Budget(60),
     "query-small-batch": Budget(70),

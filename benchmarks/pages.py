@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.case import BASELINE, RATIO
+from benchmarks.case import BASELINE
 from benchmarks.results import PUBLISHED, ROOT, CaseResult, Measurement, Origin, read_results
 
 PAGES: Final = tuple(
@@ -89,8 +89,8 @@ def rows(result: CaseResult) -> str:
 
 
 def ratio(measurement: Measurement) -> float | None:
-    """Return the median of what the ratio was in each round; None without a baseline."""
-    if not measurement.theirs or measurement.unit == RATIO or 0 in measurement.theirs:
+    """Return the median of the rounds' ratios; None if there is none."""
+    if not measurement.has_ratio or not measurement.theirs or 0 in measurement.theirs:
         return None
     return statistics.median(
         our / their for our, their in zip(measurement.ours, measurement.theirs, strict=True)

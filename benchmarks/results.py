@@ -36,6 +36,8 @@ class Measurement:
     ours: tuple[float, ...]
     theirs: tuple[float, ...]
     """Of the same rounds, in order; empty without a baseline."""
+    has_ratio: bool = True
+    """Whether the ratio of both means something: not for what is a ratio or a difference itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,9 @@ class CaseResult:
                 if each.case == figure.case
             ]
             ours = tuple(_readable(of[OURS][place].value) for of in rounds.counted)
-            measurements.append(Measurement(figure.case, figure.unit, figure.bar, ours, tuple(theirs)))
+            measurements.append(
+                Measurement(figure.case, figure.unit, figure.bar, ours, tuple(theirs), figure.tells_warmth)
+            )
         return cls(case, origin, rounds.remark, tuple(measurements))
 
     def to_json(self) -> str:

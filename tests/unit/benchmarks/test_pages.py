@@ -65,7 +65,7 @@ def test_ratio_is_the_median_of_the_rounds_ratios() -> None:
     assert ratio(Measurement("m", "s", "", (1, 4, 9), (2, 4, 3))) == 1
     assert ratio(Measurement("m", "s", "", (1,), ())) is None
     assert ratio(Measurement("m", "ms", "", (1,), (0,))) is None
-    assert ratio(Measurement("already one", "x", "", (1,), (2,))) is None
+    assert ratio(Measurement("a difference", "ms", "", (1,), (2,), has_ratio=False)) is None
 
 
 @pytest.mark.parametrize(

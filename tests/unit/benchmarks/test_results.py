@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.budgets import Budget
-from benchmarks.case import BASELINE, OURS, Figure
+from benchmarks.case import BASELINE, OURS, RATIO, Figure
 from benchmarks.results import CaseResult, Measurement, Origin, append_result, left_to_measure, read_results
 from benchmarks.rounds import Rounds
 
@@ -35,6 +35,15 @@ def test_result_has_figures_of_the_rounds_that_count_by_their_names() -> None:
             Measurement("rate", "records/s", ">= 1.2", (10, 11), (5, 6)),
         ),
     )
+
+
+def test_result_ratio_or_difference_has_no_ratio_of_its_own() -> None:
+    """The time that exactly once adds, divided by that on the other side, has no meaning."""
+    rounds = Rounds(Budget(60, counted=1, warms=False))
+    round_of = [Figure("added", "ms", 4, is_difference=True), Figure("share", RATIO, 0.9), *figures(10)]
+    rounds.done = [{OURS: round_of, BASELINE: round_of}]
+    measurements = CaseResult.of("sink", rounds, ORIGIN).measurements
+    assert [measurement.has_ratio for measurement in measurements] == [False, False, True]
 
 
 def test_results_newest_line_of_a_case_counts(tmp_path: Path) -> None:
