@@ -141,7 +141,7 @@ def _cell(text: str) -> str:
 def _origins(results: Sequence[CaseResult]) -> str:
     """Return the line that names commit, day and machine, or one for each of several."""
     cases: dict[Origin, list[str]] = {}
-    for result in results:
+    for result in dict.fromkeys(results):  # a case may have two rows
         cases.setdefault(result.origin, []).append(result.case)
     lines = (
         f"{', '.join(some) + ': ' if len(cases) > 1 else ''}"

@@ -92,6 +92,14 @@ def test_rows_figure_of_one_side_leaves_the_other_side_blank() -> None:
     assert rows(result) == "| JVMs, MiB | 868 |  |  |  |  |  | 1 of 1 |\n"
 
 
+def test_first_page_case_with_two_rows_is_named_once() -> None:
+    """Its memory is that of brokers, and that of everything."""
+    resident = tuple(Measurement(name, "MiB", "", (300,), (900,)) for name in ("CPU", "brokers", "all"))
+    page = tables({**RESULTS, "idle": CaseResult("idle", TUESDAY, "1 of 1", resident)})["first page"]
+    assert page.count("| 300 | 900 |") == 2
+    assert "\n- idle: commit def1234567" in page
+
+
 def test_pages_hold_the_tables_of_the_published_results() -> None:
     """A table that is written by hand, or not written again, shows what nobody has measured."""
     results = read_results(PUBLISHED)
