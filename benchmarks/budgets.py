@@ -57,7 +57,7 @@ IN_THE_HOUR: Final[Mapping[str, Budget]] = {
     "query-idle": Budget(60, counted=2, warms=False),
     # After all that, since memory grows; before brokers are killed.
     "idle": Budget(65, counted=3, warms=False),
-    "failover": Budget(270, counted=10, warms=False),
+    "failover": Budget(270, counted=7, warms=False),
 }
 """By name, in the order in which they run."""
 
