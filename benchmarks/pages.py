@@ -134,8 +134,8 @@ def _written(value: float, among: Iterable[float]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return text on one line, without the sign that would end its cell."""
-    return " ".join(text.replace("|", "/").split())[:200]
+    """Return text without the signs that would end its cell or its row."""
+    return " ".join(text.replace("|", "/").split())
 
 
 def _origins(results: Sequence[CaseResult]) -> str:

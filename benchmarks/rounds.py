@@ -13,6 +13,7 @@ import contextlib
 import signal
 import statistics
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from benchmarks.case import Figure, Round
 
 STILL_WITHIN: Final = 0.05
 STILL_ROUNDS: Final = 3
+FAILURE_CHARACTERS: Final = 160
+"""Of an error's text in the row of its case; standard error has all of it."""
 
 Sides = Mapping[str, Round]
 """A case that is prepared on each side, by the side's name."""
@@ -126,7 +129,9 @@ def run_rounds(opened: Callable[[], AbstractContextManager[Sides]], budget: Budg
             except BoundReached:
                 rounds.was_cut = True
     except Exception as error:
-        rounds.failure = f"{type(error).__name__}: {error}"
+        traceback.print_exc()
+        said = " ".join(str(error).split())
+        rounds.failure = f"{type(error).__name__}: {said[:FAILURE_CHARACTERS]}"
     return rounds
 
 

@@ -140,6 +140,18 @@ def test_round_that_fails_ends_its_case_alone() -> None:
     assert rounds.remark == "1 of 1, not still, failed: ZeroDivisionError: float division by zero"
 
 
+def test_round_that_fails_with_a_long_text_leaves_its_beginning_in_the_row(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A client's whole output is no row; standard error has it."""
+
+    def run() -> list[Figure]:
+        raise RuntimeError("the client said:\n" + 4_000 * "x")
+
+    assert ran(Budget(ENOUGH_S), ours=run).remark == f"failed: RuntimeError: the client said: {143 * 'x'}"
+    assert 4_000 * "x" in capsys.readouterr().err
+
+
 def test_round_that_is_interrupted_from_the_keyboard_ends_everything() -> None:
     """Ctrl-C is no bound."""
 
