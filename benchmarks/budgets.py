@@ -5,7 +5,7 @@ sessions end, beside the bounds, in what these leave of the hour.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 HOUR_S: Final = 3_600
@@ -78,3 +78,12 @@ BY_NAME_ONLY: Final[Mapping[str, Budget]] = {
 """Those for which the hour has no time."""
 
 BUDGETS: Final[Mapping[str, Budget]] = {**IN_THE_HOUR, **BY_NAME_ONLY}
+
+
+def within_the_hour(budget: Budget, spent_s: float) -> Budget:
+    """Return the budget of a case that begins after `spent_s`, cut to what is left of the hour.
+
+    A cluster that does not answer takes time beside the bounds, when its cases end. The last cases pay for
+    that, and have a second each at least, so that their rows say so.
+    """
+    return replace(budget, bound_s=min(budget.bound_s, max(1, round(HOUR_S - spent_s))))

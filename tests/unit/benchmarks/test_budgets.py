@@ -3,7 +3,15 @@
 import pytest
 
 from benchmarks import cleaning, security
-from benchmarks.budgets import BESIDE_CASES_S, BUDGETS, BY_NAME_ONLY, HOUR_S, IN_THE_HOUR
+from benchmarks.budgets import (
+    BESIDE_CASES_S,
+    BUDGETS,
+    BY_NAME_ONLY,
+    HOUR_S,
+    IN_THE_HOUR,
+    Budget,
+    within_the_hour,
+)
 from benchmarks.cases import cases
 from benchmarks.java_libraries import maven_at_hand
 from benchmarks.pages import FIRST_PAGE, TABLES
@@ -12,6 +20,14 @@ from benchmarks.pages import FIRST_PAGE, TABLES
 def test_bounds_of_the_hour_fit_into_it() -> None:
     """A benchmark that takes hours is not run, and its tables grow old."""
     assert sum(budget.bound_s for budget in IN_THE_HOUR.values()) + BESIDE_CASES_S <= HOUR_S
+
+
+def test_case_that_begins_late_has_what_is_left_of_the_hour() -> None:
+    """Clusters that do not answer must not make two hours of it."""
+    budget = Budget(300, counted=4)
+    assert within_the_hour(budget, HOUR_S - 301) == budget
+    assert within_the_hour(budget, HOUR_S - 40) == Budget(40, counted=4)
+    assert within_the_hour(budget, HOUR_S + 40) == Budget(1, counted=4)
 
 
 @pytest.mark.skipif(not maven_at_hand(), reason="some cases need Kafka's own programs")
