@@ -7,6 +7,7 @@ names the topic, answers with a line that has the figures, and ends with its inp
 
 import argparse
 import contextlib
+import os
 import statistics
 import subprocess
 import sys
@@ -54,7 +55,11 @@ def session(
 
     Each call runs it once and returns its figures; it may name another topic, if the operation is to write.
     """
-    with tempfile.TemporaryFile("w+") as errors:
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        # Of the process that is killed at a bound: its files go all the same, though its JVM may still write.
+        tempfile.TemporaryDirectory(prefix="benchmark-session-", ignore_cleanup_errors=True) as directory,
+    ):
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "benchmarks.dataframes", side, operation, bootstrap_servers, topic),
@@ -64,6 +69,7 @@ def session(
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
+            env={**os.environ, "TMPDIR": directory},
         )
         assert process.stdin is not None
         assert process.stdout is not None
