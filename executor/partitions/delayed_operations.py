@@ -34,7 +34,7 @@ class Waiting(Protocol):
         """Act on the deadline; the operation is in no bucket any more."""
 
     def recheck(self) -> None:
-        """Check the operation's condition, after a wake-up in the last turn of the loop."""
+        """Check the operation's condition, after a wake-up in this turn of the loop."""
 
 
 class Deadlines:

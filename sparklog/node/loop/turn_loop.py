@@ -46,8 +46,12 @@ class TurnSelector(selectors.DefaultSelector):
         self._longest = Turn(0.0, 0.0)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if self.at_turn_end and not self.end_turn():
-            timeout = 0.0
+        if self.at_turn_end:
+            began_s = time.perf_counter()
+            if not self.end_turn():
+                timeout = 0.0
+            elif timeout is not None:  # until the next timer, as it was before the callbacks
+                timeout = max(0.0, timeout - (time.perf_counter() - began_s))
         called_s = time.perf_counter()
         if called_s - self.turn_began_s > self._longest_s:
             self._note(self.turn_began_s, called_s)
@@ -81,6 +85,10 @@ class TurnLoop(asyncio.SelectorEventLoop):
     def call_at_turn_end(self, callback: Callable[[], object]) -> None:
         """Call `callback` once, after this turn's callbacks and before the loop waits."""
         self._at_turn_end.append(callback)
+
+    def call_first_at_turn_end(self, callback: Callable[[], object]) -> None:
+        """Call `callback` at the end of this turn, before all others, however long those last."""
+        self._at_turn_end.appendleft(callback)
 
     def call_soon(
         self, callback: Callable[[*_Arguments], object], *args: *_Arguments, context: Context | None = None
@@ -118,6 +126,16 @@ class TurnLoop(asyncio.SelectorEventLoop):
             if time.perf_counter() >= until_s:
                 break
         return not callbacks and not self._has_scheduled
+
+
+def first_at_turn_end(loop: Any) -> Callable[[Callable[[], object]], object]:
+    """Return the function that has a callback called first at the end of a turn of `loop`.
+
+    On any other loop than a `TurnLoop` that is in the next turn.
+    """
+    call: Callable[[Callable[[], object]], object]
+    call = loop.call_first_at_turn_end if isinstance(loop, TurnLoop) else loop.call_soon
+    return call
 
 
 def at_turn_end(loop: Any) -> Callable[[Callable[[], object]], object]:

@@ -2,10 +2,11 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from sparklog.node.loop.turn_loop import TurnLoop, TurnSelector, at_turn_end
+from sparklog.node.loop.turn_loop import TURN_END_S, TurnLoop, TurnSelector, at_turn_end
 
 DEADLINE_S = 20.0
 
@@ -124,3 +125,39 @@ def test_turn_end_of_another_loop_is_its_next_turn() -> None:
         await asyncio.wait_for(ended, DEADLINE_S)
 
     asyncio.run(main())
+
+
+def test_timer_is_not_late_by_the_length_of_the_turn_end() -> None:
+    """The time to wait was found before the callbacks: a lease would be renewed as much later as they last."""
+
+    async def main(loop: TurnLoop) -> None:
+        fired = loop.create_future()
+        began_s = loop.time()
+        loop.call_later(1.0, lambda: fired.set_result(loop.time() - began_s))
+        loop.call_at_turn_end(lambda: time.sleep(0.9))
+        assert await fired < 1.8
+
+    run(main)
+
+
+def test_first_callback_of_a_turn_end_runs_before_the_loop_looks_at_its_sockets_however_long_others_last() -> (
+    None
+):
+    """The listeners' share of a turn would count as used up in the next one."""
+    done: list[str] = []
+
+    async def main(loop: TurnLoop) -> None:
+        ended = loop.create_future()
+
+        def long() -> None:
+            done.append("long")
+            time.sleep(2 * TURN_END_S)
+            loop.call_first_at_turn_end(lambda: done.append("first"))
+
+        loop.call_first_at_turn_end(lambda: done.append("before"))
+        loop.call_at_turn_end(long)
+        loop.call_at_turn_end(lambda: ended.set_result(None))
+        await ended
+
+    run(main)
+    assert done == ["before", "long", "first"]
