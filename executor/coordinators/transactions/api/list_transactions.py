@@ -10,7 +10,7 @@ Source: Kafka's TransactionStateManager.listTransactionStates.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -47,6 +47,7 @@ class ListTransactionsHandler:
         body = upgrade(request.body)
         try:
             passes = _filter(body)
+            matches = compiled(body.transactional_id_pattern) if body.transactional_id_pattern else None
         except ValueError:
             return _response(ErrorCode.invalid_regular_expression)
         asked = [
@@ -56,59 +57,60 @@ class ListTransactionsHandler:
         outcomes = await outcomes_of(asked)
         if any(isinstance(outcome, ErrorCode) for outcome in outcomes):
             return _response(ErrorCode.coordinator_load_in_progress)
-        listed: list[ListedTransaction] = []
+        passing: list[tuple[str, TransactionMetadata]] = []
         for outcome in outcomes:
             left = iter(outcome)
             while chunk := tuple(islice(left, _AT_ONCE)):
-                if body.transactional_id_pattern:
-                    # RE2 takes milliseconds for an id with some patterns, and releases the interpreter
-                    # meanwhile.
-                    listed += await asyncio.to_thread(_listed, chunk, passes)
-                    continue
-                listed += _listed(chunk, passes)
+                passing += [each for each in chunk if passes(each[1])]
                 if len(chunk) == _AT_ONCE:
                     await asyncio.sleep(0)
+        if matches is not None:
+            passing = await _matching(passing, matches)
         unknown = tuple(name for name in body.state_filters if name not in _BY_NAME)
-        return _response(ErrorCode.none, unknown, tuple(listed))
+        return _response(ErrorCode.none, unknown, tuple(map(_listed, passing)))
 
 
-def _filter(body: Any) -> Callable[[str, TransactionMetadata], bool]:
-    """Return the predicate of the request's filters.
-
-    Raises:
-        ValueError: the pattern is no regular expression, or exceeds a bound.
-    """
+def _filter(body: Any) -> Callable[[TransactionMetadata], bool]:
+    """Return the predicate of the request's filters, but for that by id."""
     states = {_BY_NAME[name] for name in body.state_filters if name in _BY_NAME}
     producer_ids = frozenset(body.producer_id_filters)
     started_before_ms = wall_clock_ms() - body.duration_filter
-    matches: Callable[[str], object] = lambda transactional_id: True  # noqa: E731
-    if body.transactional_id_pattern:
-        matches = compiled(body.transactional_id_pattern)
 
-    def passes(transactional_id: str, known: TransactionMetadata) -> bool:
+    def passes(known: TransactionMetadata) -> bool:
         if producer_ids and known.producer_id not in producer_ids:
             return False
         if body.state_filters and known.state not in states:
             return False
-        if body.duration_filter >= 0 and or_minus_one(known.start_ms) >= started_before_ms:
-            return False
-        return bool(matches(transactional_id))
+        return not (body.duration_filter >= 0 and or_minus_one(known.start_ms) >= started_before_ms)
 
     return passes
 
 
-def _listed(
-    known: Iterable[tuple[str, TransactionMetadata]], passes: Callable[[str, TransactionMetadata], bool]
-) -> list[ListedTransaction]:
-    return [
-        ListedTransaction(
-            transactional_id=transactional_id,
-            producer_id=each.producer_id,
-            transaction_state=each.state.state_name,
-        )
-        for transactional_id, each in known
-        if passes(transactional_id, each)
-    ]
+async def _matching(
+    known: Sequence[tuple[str, TransactionMetadata]], matches: Callable[[str], object]
+) -> list[tuple[str, TransactionMetadata]]:
+    """Return the transactions whose ids match.
+
+    RE2 takes milliseconds for an id with some patterns, and releases the interpreter meanwhile: it runs on
+    another thread, once for the few that a writer of DataFrames looks for among all coordinators.
+    """
+
+    def matching(chunk: Sequence[tuple[str, TransactionMetadata]]) -> list[tuple[str, TransactionMetadata]]:
+        return [each for each in chunk if matches(each[0])]
+
+    found: list[tuple[str, TransactionMetadata]] = []
+    for first in range(0, len(known), _AT_ONCE):
+        found += await asyncio.to_thread(matching, known[first : first + _AT_ONCE])
+    return found
+
+
+def _listed(known: tuple[str, TransactionMetadata]) -> ListedTransaction:
+    transactional_id, metadata = known
+    return ListedTransaction(
+        transactional_id=transactional_id,
+        producer_id=metadata.producer_id,
+        transaction_state=metadata.state.state_name,
+    )
 
 
 def _response(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -311,6 +312,36 @@ async def test_open_transaction_is_described_and_listed(brokers: Brokers) -> Non
     refused = await channel.request(ListTransactionsRequest(transactional_id_pattern="["))
     assert refused.error_code is ErrorCode.invalid_regular_expression
     assert (await described("b")).transaction_start_time is None, "as Kafka's clients take -1"
+
+
+@with_brokers(config=CONFIG)
+async def test_listing_by_pattern_goes_to_a_thread_once_for_all_coordinators(brokers: Brokers) -> None:
+    """Each batch of a query waits for a listing, and would for a thread for each of 50 coordinators."""
+
+    class CountingThreads(ThreadPoolExecutor):
+        count = 0
+
+        def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Any:
+            self.count += 1
+            return super().submit(function, *arguments, **named)
+
+    ids = [f"writer-{number}" for number in range(16)]
+    await brokers.commit(FeatureLevelRecord(name="transaction.version", feature_level=2))
+    await brokers.create_topic(TRANSACTION_STATE_TOPIC, [(0,)] * 16)
+    runtime = brokers.brokers[0].replicas.coordinators.transactions.runtime
+    await until(
+        lambda: [state.name for state in runtime.partitions.values()] == ["ACTIVE"] * 16, "all are loaded"
+    )
+    channel = await brokers.connect(0)
+    for each in (*ids, "another"):
+        assert (await init(channel, each))[0] is NONE
+    with CountingThreads() as threads:
+        asyncio.get_running_loop().set_default_executor(threads)
+        response = await channel.request(
+            ListTransactionsRequest(state_filters=("Empty",), transactional_id_pattern="writer-.*")
+        )
+        assert sorted(each.transactional_id for each in response.transaction_states) == sorted(ids)
+        assert threads.count == 1
 
 
 @with_brokers(config=CONFIG)
