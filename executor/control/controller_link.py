@@ -64,6 +64,7 @@ class ControllerLink:
         """Whether the last attempt to connect was refused: no process listens there."""
         self._gone = asyncio.Event()
         self._when_connected: list[Callable[[], None]] = []
+        self._when_lost: list[Callable[[], None]] = []
 
     @classmethod
     def of_broker(
@@ -101,6 +102,10 @@ class ControllerLink:
     def when_connected(self, callback: Callable[[], None]) -> None:
         """Call `callback` on the loop after every new connection."""
         self._when_connected.append(callback)
+
+    def when_lost(self, callback: Callable[[], None]) -> None:
+        """Call `callback` on the loop after every lost connection."""
+        self._when_lost.append(callback)
 
     async def gone(self) -> None:
         """Return when the controller refuses connections after it was reachable."""
@@ -145,6 +150,8 @@ class ControllerLink:
                 self._channel = None
                 self._connected.clear()
                 self._lost_s = loop.time()
+                for callback in self._when_lost:
+                    callback()
                 if self._has_answered:
                     unanswered = 0
                 is_normal = unanswered > 0 or (self._may_be_idle and channel.closed_idle)

@@ -25,6 +25,7 @@ from uuid import UUID
 from sparklog.executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from sparklog.executor.control.machine.broker_lifecycle import (
     LINK_POLL_MS,
+    LOOP_CHECK_MS,
     Ask,
     BrokerLifecycle,
     BrokerState,
@@ -72,6 +73,7 @@ class Heartbeats:
         self._wake = asyncio.Event()
         self._end = asyncio.Event()
         link.when_connected(self._wake.set)
+        link.when_lost(self._wake.set)
 
     @property
     def broker_epoch(self) -> BrokerEpoch | None:
@@ -183,8 +185,8 @@ class Heartbeats:
                 case Leave():
                     return
                 case Wait(until_ms):
-                    # A lost link does not wake this loop, so the pause is short.
-                    await self._pause(min(until_ms - now_ms, LINK_POLL_MS))
+                    longest_ms = LOOP_CHECK_MS if link.is_connected else LINK_POLL_MS
+                    await self._pause(min(until_ms - now_ms, longest_ms))
                 case Ask(request):
                     response = await self._response(request)
                     with self._lock:

@@ -40,6 +40,8 @@ RETRY_MS: Final = 100
 """The pause after a refused or lost request; the controller link itself backs off while connecting."""
 LINK_POLL_MS: Final = 100
 """The interval of checks for a reachable controller."""
+LOOP_CHECK_MS: Final = 500
+"""The longest interval of checks of the broker's loop while there is nothing else to do."""
 SHUTDOWN_POLL_MS: Final = 50
 """The pause between heartbeats of a broker that waits for permission to shut down."""
 

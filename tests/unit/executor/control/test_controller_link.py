@@ -43,6 +43,21 @@ def test_link_reconnects_and_requests_wait_for_the_connection() -> None:
     asyncio.run(scenario())
 
 
+def test_link_that_is_lost_calls_those_who_wait_for_that() -> None:
+    """A broker that stops looks for the end of its cluster, not only at its next heartbeat."""
+
+    async def scenario() -> None:
+        lost: list[bool] = []
+        async with linked_controller({}) as (listener, link):
+            link.when_lost(lambda: lost.append(link.is_connected))
+            await until(lambda: link.is_connected, "a connection")
+            await listener.close()
+            await until(lambda: bool(lost), "a call")
+            assert lost == [False]
+
+    asyncio.run(scenario())
+
+
 def test_link_without_a_controller_fails_requests_in_the_time_they_have() -> None:
     """Forwarded requests must be answered even if the driver is gone."""
 
