@@ -47,6 +47,14 @@ ICEBERG: Final = (f"org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:{ICEBERG_V
 SQLITE_VERSION: Final = "3.46.1.3"
 SQLITE: Final = (f"org.xerial:sqlite-jdbc:{SQLITE_VERSION}",)
 SPARK_JARS: Final = Path(pyspark.__file__).parent / "jars"
+# The servers of the Hadoop whose client comes with Spark; what else they depend on comes with Spark, too.
+HADOOP_VERSION: Final = next(
+    jar.stem.rpartition("-")[2] for jar in SPARK_JARS.glob("hadoop-client-api-*.jar")
+)
+YARN: Final = (
+    f"org.apache.hadoop:hadoop-client-minicluster:{HADOOP_VERSION}",
+    *(f"org.bouncycastle:{artifact}-jdk18on:1.82" for artifact in ("bcprov", "bcpkix", "bcutil")),
+)
 COMPILER: Final = "org.codehaus.janino.SimpleCompiler"
 COMPILER_JARS: Final = ("janino-*.jar", "commons-compiler-*.jar")
 DIRECTORY: Final = Path(__file__).absolute().parent.parent / "build" / "java"
@@ -147,6 +155,21 @@ def source_command(source: Path, *arguments: str, class_path: Sequence[Path] = (
     return kafka_command(
         COMPILER, str(source), source.stem, *arguments, class_path=[*compiler_jars, *class_path]
     )
+
+
+def yarn_source_command(source: Path, *arguments: str, configuration: Path) -> list[str]:
+    """Return the command that compiles a Java file, which may use YARN's servers, and runs its class.
+
+    Hadoop reads the files of the directory `configuration`.
+
+    Raises:
+        LibrariesUnavailableError: YARN can't be fetched.
+    """
+    servers = _fetch(f"yarn-{HADOOP_VERSION}", YARN, with_dependencies=False)
+    classes = f"{configuration}:{servers}/*:{SPARK_JARS}/*"
+    log = "-Dorg.apache.logging.log4j.level=INFO"
+    options = (*JAVA_OPTIONS, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", log)
+    return [_java(), *options, "-cp", classes, COMPILER, str(source), source.stem, *arguments]
 
 
 def run_kafka_program(

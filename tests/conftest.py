@@ -46,6 +46,7 @@ GROUP_OF: Final = {
     Path("spark/test_serve_status.py"): APPLICATIONS,
     Path("spark/test_standalone.py"): APPLICATIONS,
     Path("spark/test_users_packages.py"): APPLICATIONS,
+    Path("spark/test_yarn.py"): APPLICATIONS,
     Path("compat"): CLUSTERS,
     **{
         Path(f"compat/test_{name}.py"): BROKEN_CLUSTERS
