@@ -128,7 +128,7 @@ def test_turn_end_of_another_loop_is_its_next_turn() -> None:
 
 
 def test_timer_is_not_late_by_the_length_of_the_turn_end() -> None:
-    """The time to wait was found before the callbacks: a lease would be renewed as much later as they last."""
+    """The time to wait was found before the callbacks: a lease would be renewed later by what they take."""
 
     async def main(loop: TurnLoop) -> None:
         fired = loop.create_future()
@@ -140,9 +140,7 @@ def test_timer_is_not_late_by_the_length_of_the_turn_end() -> None:
     run(main)
 
 
-def test_first_callback_of_a_turn_end_runs_before_the_loop_looks_at_its_sockets_however_long_others_last() -> (
-    None
-):
+def test_first_callback_of_a_turn_end_runs_before_sockets_are_looked_at_however_long_others_last() -> None:
     """The listeners' share of a turn would count as used up in the next one."""
     done: list[str] = []
 
