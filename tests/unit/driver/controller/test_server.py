@@ -114,7 +114,9 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def join(server: ControllerServer, channel: BlockingChannel, broker_id: int, port: int) -> int:
     """Register and unfence a broker that is said to listen on `port`; return its epoch."""
-    reply = channel.request(registration(broker_id, port=port))
+    # The size of the cluster, one broker, does not count racks with names of their own.
+    rack = "rack-0" if broker_id == 0 else f"zone-{broker_id}"
+    reply = channel.request(registration(broker_id, port=port, rack=rack))
     assert reply.error_code is ErrorCode.none
     beat = channel.request(heartbeat(broker_id, reply.broker_epoch, server.image.offset or 0))
     assert (beat.error_code, beat.is_fenced) == (ErrorCode.none, False)
