@@ -271,7 +271,10 @@ class ActiveController:
         return f"no majority of voters is in touch; missing: {', '.join(map(str, silent)) or 'none for long'}"
 
     async def end(self) -> None:
-        """Announce the end of this epoch to the brokers, without waiting for those that answer late."""
+        """Resign: close the commit queue, and send EndQuorumEpoch to the voters that were announced to.
+
+        Answers are waited for up to `END_EPOCH_TIMEOUT_S`.
+        """
         self.commit_queue.close()
         if self._next_decision is not None:
             self._next_decision.cancel()

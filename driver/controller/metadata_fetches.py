@@ -25,7 +25,10 @@ from sparklog.protocol.types import CLUSTER_METADATA_TOPIC_ID, BrokerId, LeaderE
 
 
 class MetadataFetches:
-    """The fetches that wait for something new; belongs to the controller's loop."""
+    """Answers Fetch and FetchSnapshot of __cluster_metadata; belongs to the controller's loop.
+
+    A Fetch at the end of the log waits until there are records, or a higher high watermark.
+    """
 
     def __init__(
         self,

@@ -44,7 +44,9 @@ class BrokerPlaces:
         return tuple(places)
 
     def look(self) -> list[tuple[str, str]]:
-        """Look up the tasks of brokers without a known one; return rack and reason of each restart since.
+        """Look up the tasks of brokers without a known one; return the restarts since the last call.
+
+        Each is the failure, and the rack with its attempt.
 
         Raises:
             Py4JError: the application is ending.

@@ -150,7 +150,10 @@ class Fetchers(RoleListener[Replica]):
         self.remove(replica)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Adapt the fetchers to their partitions and the brokers' addresses."""
+        """End fetchers without partitions, and replace those whose leader has another endpoint.
+
+        Partitions whose leader had no known endpoint are tried again.
+        """
         for slot, fetcher in list(self._fetchers.items()):
             found = self._table.endpoint(slot.leader_id)
             moved = found is not None and (found[0].host, found[0].port) != fetcher.address

@@ -16,7 +16,7 @@ from sparklog.protocol.errors import ErrorCode
 
 
 class BrokerHandlers:
-    """Answers brokers, and notes the connections that show that they live."""
+    """Answers BrokerRegistration and BrokerHeartbeat, and notes the connections of live brokers."""
 
     def __init__(
         self,

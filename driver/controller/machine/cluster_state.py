@@ -213,12 +213,12 @@ class ClusterState:
             if not registration.in_controlled_shutdown and broker_id not in surplus:
                 yield UsableBroker(broker_id, registration.rack, registration.fenced)
 
-    def default_directories(self, replicas: Iterable[BrokerId]) -> tuple[UUID | None, ...]:
-        """Return the directory of each new replica; None if its broker has still to choose."""
+    def default_directories(self, replicas: Iterable[BrokerId]) -> tuple[UUID, ...]:
+        """Return the directory of each new replica (`default_directory`)."""
         return tuple(self.default_directory(broker_id) for broker_id in replicas)
 
-    def default_directory(self, broker_id: BrokerId) -> UUID | None:
-        """Return the broker's only directory, None if it has still to choose."""
+    def default_directory(self, broker_id: BrokerId) -> UUID:
+        """Return the only log directory, or UNASSIGNED_DIRECTORY: the broker assigns one (KIP-858)."""
         registration = self.image.brokers.get(broker_id)
         if registration is not None and len(registration.log_directories) == 1:
             return registration.log_directories[0]

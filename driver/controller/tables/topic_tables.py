@@ -103,7 +103,7 @@ class TopicTables:
         return tuple(keeper.status for keeper in list(self._keepers.values()))
 
     def committed(self, image: MetadataImage) -> None:
-        """Begin and change tables as the topics of this image have them."""
+        """Start, change and end Iceberg tables so that they match the topics of a committed image."""
         before, self._image = self._image, image
         if before is None:
             self._resume_soon()

@@ -177,7 +177,7 @@ class ConsumerGroupMemberMetadataKey(CoordinatorKey):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicProtocol(NestedEntity):
-    """A protocol that a member with the classic protocol supports."""
+    """An assignor's name and its subscription metadata, as JoinGroup offers them."""
 
     name: str = field(metadata=STRING)
     metadata: bytes = field(metadata=BYTES)

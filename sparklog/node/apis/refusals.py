@@ -51,7 +51,10 @@ def each_topic(field: str) -> Callable[[Any, KafkaError], Any]:
 
 
 def each_item(asked: str, answered: str, *names: str) -> Callable[[Any, KafkaError], Any]:
-    """Return the refusal by each item of a request's field, with the fields `names` of the item repeated."""
+    """Return a function that refuses a whole request: the error for each item of its field `asked`.
+
+    The items of the response's field `answered` have the fields `names` of those of the request.
+    """
 
     def refused(body: Any, error: KafkaError) -> Any:
         results = tuple(

@@ -24,7 +24,10 @@ class BrokerDirectories(NamedTuple):
 def describe_log_dirs(
     cluster: ClusterClient, brokers: Iterable[BrokerId], partitions: Sequence[TopicPartition] | None
 ) -> dict[BrokerId, BrokerDirectories]:
-    """Ask brokers, all at once; one that does not answer is missing. `partitions` None means all."""
+    """Send DescribeLogDirs to `brokers` at once; those that do not answer are missing in the result.
+
+    `partitions` None: all.
+    """
     topics = None
     if partitions is not None:
         by_topic: dict[str, list[int]] = {}

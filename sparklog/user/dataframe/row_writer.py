@@ -99,7 +99,7 @@ class RowWriter:
         return WrittenRows(producer.acknowledged, router.oldest_timestamps_ms, topic_ids, unwritten_rows)
 
     def find_topic(self, cluster: ClusterClient) -> None:
-        """Check that the topic of all rows exists; brokers may create it on this request.
+        """Check that the topic of the option `topic`, if there is one, exists; brokers may create it.
 
         Raises:
             UnknownTopicError: it does not.
