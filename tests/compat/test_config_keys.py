@@ -67,6 +67,7 @@ OURS = {
     "sparklog.bootstrap.scram.file",
     "sparklog.balance.enable",
     "sparklog.brokers.per.rack",
+    "sparklog.max.brokers",
     "sparklog.rack.hosts",
     "sparklog.rack.names",
     "sparklog.racks",
