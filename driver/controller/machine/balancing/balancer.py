@@ -15,7 +15,7 @@ The rules:
   `sparklog.balance.enable=always` it begins also at intervals, if brokers differ too much (`goals`). It
   ends when a whole search finds no move; then preferred leaders are elected.
 - Only the controller's moves are changed by it: this machine's, and all that were in progress when the driver
-  took over. A reassignment of others stays as it is, unless its target has a surplus broker; its partition
+  took over. A reassignment of others stays as it is, unless one of its brokers is surplus; its partition
   is not moved for balance for a while (`left_alone`), unless it had to leave a broker that gets no replicas.
   A partition whose move was cancelled or replaced by others is moved off surplus brokers alone for as long.
 - No partition without a leader moves: nothing could be copied. Only partitions whose replicas are all in sync
@@ -239,6 +239,10 @@ class Balancer:
             partition = None if topic is None else topic.partitions.get(key.partition)
             if topic is None or partition is None or not partition.is_reassigning or key not in self._moves:
                 continue
+            originals, isr = set(partition.original_replicas), set(partition.isr)
+            if not (isr <= originals or originals <= isr):
+                # A copy is in sync in place of an original: without it records would be on fewer brokers.
+                continue
             try:
                 record = cancel(self._cluster, topic, key.partition, partition)
             except KafkaError as error:
@@ -284,7 +288,8 @@ class Balancer:
             yield from pursued.search(self._placed, surroundings)
 
     def _surroundings(self, may_move: Callable[[TopicIdPartition], bool]) -> Surroundings:
-        return Surroundings(self._roles.active, may_move, self._slots.is_busy, self._slots.is_stuck)
+        roles, slots = self._roles, self._slots
+        return Surroundings(roles.active, may_move, slots.is_busy, slots.is_stuck, roles.racks)
 
     def _may_leave(self, key: TopicIdPartition) -> bool:
         """Whether the partition may be moved off brokers that are lost or surplus."""
@@ -294,8 +299,10 @@ class Balancer:
         if key in self._cluster.recent_leaders:
             self._is_awaiting_sync = True
             return False
-        if not self._roles.surplus.isdisjoint(partition.target_replicas):
+        if not self._roles.surplus.isdisjoint(partition.replicas):
             return True
+        if self._cluster.config.sparklog_balance_enable == "false":
+            return False
         return (not partition.is_reassigning or key in self._moves) and key not in self._cancelled
 
     def _may_part(self, key: TopicIdPartition) -> bool:

@@ -43,6 +43,8 @@ class BrokerRoles:
         """The lost and surplus brokers that replicas are moved off."""
         self.active: Mapping[BrokerId, str | None] = {}
         """The brokers that may get replicas, with their racks."""
+        self.racks: Mapping[BrokerId, str | None] = {}
+        """The racks of all registered brokers."""
         self.usable: frozenset[BrokerId] = frozenset()
         """The brokers, active or not, that may get replicas when they are."""
         self._seen: frozenset[BrokerId] = frozenset()
@@ -57,6 +59,7 @@ class BrokerRoles:
 
     def registrations_changed(self) -> None:
         self.usable = frozenset(each.broker_id for each in self._cluster.usable_brokers())
+        self.racks = {each: broker.rack for each, broker in self._cluster.image.brokers.items()}
 
     def note_step(self, now_ms: int) -> None:
         self._absences.note_step(now_ms)
@@ -76,7 +79,9 @@ class BrokerRoles:
         lost = self._absences.longer_than(config.sparklog_replace_after_ms, now_ms)
         active = {each: cluster.image.brokers[each].rack for each in self.usable if cluster.is_active(each)}
         if config.sparklog_read_only or config.sparklog_balance_enable == "false":
-            emptied = frozenset() if config.sparklog_read_only else self.surplus
+            # Of lost brokers only the replicas beside those of surplus ones: a drain could not end with them.
+            is_draining = self.surplus and not config.sparklog_read_only
+            emptied = self.surplus | lost if is_draining else frozenset()
             change.is_off, self._seen = True, holders
         else:
             emptied = self.surplus | lost

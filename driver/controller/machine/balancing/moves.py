@@ -22,7 +22,7 @@ allows more difference than they leave, so that a balanced cluster stays as it i
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
@@ -75,6 +75,12 @@ class Surroundings:
     """Whether a broker copies as many partitions as it may; moves to it are found later."""
     is_stuck: Callable[[BrokerId], bool] = lambda _: False
     """Whether a broker, busy too, may be so for long; replicas that must move go to others."""
+    racks_of_others: Mapping[BrokerId, str | None] = field(default_factory=dict)
+    """The racks of brokers that get no replicas, such as those that are away for a while."""
+
+    def rack_of(self, broker_id: BrokerId) -> str | None:
+        """Return the rack of a broker that may get replicas or of another one; None if it is not known."""
+        return self.racks[broker_id] if broker_id in self.racks else self.racks_of_others.get(broker_id)
 
 
 def is_uneven(numbers: Collection[int]) -> bool:
@@ -268,7 +274,7 @@ def _replaced(
     }
     if len(free) < len(replaced):
         return None
-    taken = Counter(racks[each] for each in replicas if each not in replaced and each in racks)
+    taken = Counter(surroundings.rack_of(each) for each in replicas if each not in replaced)
     best_for: dict[BrokerId, BrokerId] = {}
     for replica in replaced:
         best = min(

@@ -187,6 +187,51 @@ def test_size_that_is_raised_again_cancels_the_moves_that_are_under_way(cluster:
     assert not cluster.image.topics.by_name["u"].partitions[0].is_reassigning
 
 
+def test_size_that_is_raised_again_takes_no_copy_away_that_is_in_sync_in_place_of_an_original(
+    cluster: Conversation,
+) -> None:
+    """Records acknowledged under two replicas in sync would be on one broker."""
+    cluster.create(creatable("t", assignments={0: (0, 3, 4)}))
+    resize(cluster, 3)
+    cluster.tick(_CHECK_MS)
+    assert set(cluster.partition().adding_replicas) == {1, 2}
+    cluster.take(cluster.controller.broker_gone(3, cluster.epoch(3)))
+    cluster.take(cluster.controller.broker_gone(4, cluster.epoch(4)))
+    partition = cluster.partition()
+    cluster.propose(0, (0, 1), leader_epoch=partition.leader_epoch, partition_epoch=partition.partition_epoch)
+    resize(cluster, 5)
+    cluster.tick(_CHECK_MS)
+    assert set(cluster.partition().isr) == {0, 1}
+
+
+def test_drain_parts_racks_although_the_broker_of_a_replica_that_stays_is_away_for_a_moment() -> None:
+    """It is back soon, and nothing would part the two replicas of its rack afterwards."""
+    cluster = Conversation(broker_session_timeout_ms="600000").start(0, 1, 2, 3)
+    cluster.start(1001, rack="rack-1").start(1002, rack="rack-2")
+    cluster.create(creatable("t", assignments={0: (0, 1, 3)}), creatable("u", assignments={0: (2, 1002)}))
+    resize(cluster, 3)
+    cluster.take(cluster.controller.broker_gone(1, cluster.epoch(1)))
+    cluster.tick(2 * REST_MS + _CHECK_MS)
+    assert cluster.partition().adding_replicas in ((2,), (1002,))
+
+
+def test_drain_whose_destination_is_lost_goes_to_another_broker_with_balancing_off() -> None:
+    """The cluster could never become smaller."""
+    cluster = Conversation(
+        broker_session_timeout_ms="600000",
+        sparklog_balance_enable="false",
+        sparklog_replace_after_ms="10000",
+    ).start(0, 1, 2, 3, 4)
+    cluster.create(creatable("t", assignments={0: (0, 1, 4)}))
+    resize(cluster, 4)
+    cluster.tick(_CHECK_MS)
+    (destination,) = cluster.partition().adding_replicas
+    cluster.take(cluster.controller.broker_gone(destination, cluster.epoch(destination)))
+    cluster.tick(20_000)
+    cluster.tick(_CHECK_MS)
+    assert set(cluster.partition().target_replicas) == {0, 1, 2, 3} - {destination}
+
+
 def test_drained_broker_is_unregistered_once_it_has_ended_and_votes_no_more(cluster: Conversation) -> None:
     """A voter that is forgotten while it counts would leave the quorum with a vote that never comes."""
     resize(cluster, 4)
