@@ -26,6 +26,7 @@ from sparklog.executor.log_dir_moves.directory_copying import CopyServices
 from sparklog.executor.log_dir_moves.directory_moves import DirectoryMoves
 from sparklog.executor.logs.log_store import LogStore
 from sparklog.executor.logs.log_upkeep import LogUpkeep
+from sparklog.executor.loop.concurrency import until_first_ends
 from sparklog.executor.metadata.publisher import MetadataSubscriber
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
 from sparklog.executor.partitions.isr_checks import IsrChecks
@@ -323,7 +324,14 @@ class Replicas:
             await self.remote_log.start([directory.path for directory in self.store.online])
 
     async def run(self) -> None:
-        """Tick until cancelled."""
+        """Tick until cancelled.
+
+        Raises:
+            Exception: logs could not be opened or deleted, for a reason that is no disk's.
+        """
+        await until_first_ends(self._tick_on(), self.store.work_fails())
+
+    async def _tick_on(self) -> None:
         while True:
             await asyncio.sleep(TICK_MS / 1000)
             self.tick(monotonic_ms())

@@ -247,8 +247,20 @@ class LogStore:
         self._work.begin(work)
 
     async def end_work(self, timeout_s: float | None) -> None:
-        """Wait until all work is done, for `timeout_s` at most if that is not None; raise its error."""
-        await self._work.end(timeout_s)
+        """Wait until all work is done, for `timeout_s` at most if that is not None; raise its error.
+
+        After an error no directory counts as cleanly shut down: a log may be open that no replica has.
+        """
+        try:
+            await self._work.end(timeout_s)
+        except Exception:
+            for directory in self.directories:
+                directory.has_unclosed_logs = True
+            raise
+
+    async def work_fails(self) -> None:
+        """Wait until work on files fails; raise its error."""
+        await self._work.fail()
 
     async def side_by_side(self, work: Iterable[Awaitable[None]]) -> None:
         """Run work in parallel, each part of which waits for a disk."""

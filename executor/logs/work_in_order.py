@@ -10,10 +10,11 @@ class WorkInOrder:
 
     def __init__(self) -> None:
         self._last: asyncio.Task[None] | None = None
+        self._has_failed = asyncio.Event()
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Do the work once all that was begun before is done."""
-        self._last = asyncio.get_running_loop().create_task(_after(self._last, work))
+        self._last = asyncio.get_running_loop().create_task(self._after(self._last, work))
 
     async def end(self, timeout_s: float | None) -> None:
         """Wait until all work is done, for `timeout_s` at most if that is not None.
@@ -27,12 +28,24 @@ class WorkInOrder:
         if last is not None and last.done():
             last.result()
 
+    async def fail(self) -> None:
+        """Wait until work fails, whether or not anything waits for its end.
 
-async def _after(before: asyncio.Task[None] | None, work: Coroutine[Any, Any, None]) -> None:
-    if before is not None:
+        Raises:
+            Exception: the first error of the work.
+        """
+        await self._has_failed.wait()
+        await self.end(None)
+
+    async def _after(self, before: asyncio.Task[None] | None, work: Coroutine[Any, Any, None]) -> None:
+        if before is not None:
+            try:
+                await before
+            except BaseException:
+                work.close()
+                raise
         try:
-            await before
-        except BaseException:
-            work.close()
+            await work
+        except Exception:
+            self._has_failed.set()
             raise
-    await work

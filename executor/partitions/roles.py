@@ -19,7 +19,6 @@ descriptors, no memory), it is tried again until it is there: `tick`, and `stop`
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from typing import Any, Final, Protocol
@@ -139,12 +138,14 @@ class Roles:
             self._retrying = asyncio.get_running_loop().create_task(self._open_refused())
 
     async def stop(self) -> None:
-        """Return when no log is opened or deleted any more."""
+        """Return when no log is opened or deleted any more; an error of that work is logged."""
         self._refused.clear()
         if self._retrying is not None:
-            await self._retrying
-        with contextlib.suppress(KafkaError, OSError):  # `apply` has raised it
+            await asyncio.gather(self._retrying, return_exceptions=True)  # its error is that of the work
+        try:
             await self._logs.end_work(None)
+        except Exception:
+            logger.exception("Logs could not be opened or deleted; those that are open are closed now")
 
     async def _open_refused(self) -> None:
         """Open the refused logs one after the other, up to the next refusal."""

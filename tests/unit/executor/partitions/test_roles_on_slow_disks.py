@@ -2,12 +2,19 @@
 
 import asyncio
 import contextlib
+import errno
 import threading
 from collections.abc import Iterator
 from uuid import UUID
 
+import pytest
+
+from sparklog.executor.partitions.replica import Replica
+from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.node.metadata.schemas import PartitionChangeRecord
 from tests.unit.executor.brokers import Brokers, until, with_brokers
+from tests.unit.executor.logs.test_disk_failures import failing
+from tests.unit.executor.requests import batch, produce, rows
 
 THREADS = 2
 WITHIN_S = 10.0
@@ -24,6 +31,14 @@ def slow_disk(brokers: Brokers, broker_id: int) -> Iterator[None]:
         yield
     finally:
         answers.set()
+
+
+class Mistaken(RoleListener[Replica]):
+    """Fails as a defect of the program does, for the replicas of topic u."""
+
+    def became_leader(self, replica: Replica) -> None:
+        if replica.topic_partition.topic == "u":
+            raise LookupError("a defect")
 
 
 def leader_epochs(brokers: Brokers, topic_id: UUID) -> list[int | None]:
@@ -68,3 +83,39 @@ async def test_log_that_is_unwanted_by_the_time_it_is_open_is_deleted_again(brok
     assert table.get(deleted, 0) is None
     path = brokers.brokers[0].directory.path
     assert [each.name for each in path.glob("t-0*")][:1] == ["t-0"]
+
+
+@with_brokers(config={"background.threads": str(THREADS)})
+async def test_failed_work_on_files_that_no_image_waits_for_ends_the_broker_with_its_logs_closed(
+    brokers: Brokers,
+) -> None:
+    """The broker served on without opening a log, up to the next image; then it left its logs unflushed."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    channel = await brokers.connect(0)
+    (row,) = rows(await channel.request(produce(topic_id, batch())))
+    assert row.error_code == 0
+    broker, log = brokers.brokers[0], brokers.replica(0, topic_id).log
+    broker.replicas.listeners.append(Mistaken())
+    running = asyncio.create_task(broker.replicas.run())
+    with slow_disk(brokers, 0):
+        await brokers.create_topic("u", [(0,)])
+        assert not running.done()
+    with pytest.raises(LookupError, match="a defect"):
+        await asyncio.wait_for(running, WITHIN_S)
+    await brokers.stop(0)
+    assert (log.directory / "00000000000000000001.snapshot").exists(), "the log was closed properly"
+    assert broker.directory.has_unclosed_logs, "another one may not have been closed"
+
+
+@with_brokers()
+async def test_failed_work_on_a_log_that_is_tried_again_keeps_no_broker_from_closing_its_logs(
+    brokers: Brokers,
+) -> None:
+    """As above, of the task that tries again."""
+    broker = brokers.brokers[0]
+    broker.replicas.listeners.append(Mistaken())
+    with failing("open", errno.EMFILE, of="broker-0/u-"):
+        await brokers.create_topic("u", [(0,)])
+    with pytest.raises(LookupError, match="a defect"):
+        await asyncio.wait_for(broker.replicas.run(), WITHIN_S)
+    await brokers.stop(0)
