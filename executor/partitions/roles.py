@@ -172,7 +172,9 @@ class Roles:
         assigned, moved_away = await self._assigned(_changed_partitions(image, delta, everything=first))
         gone += moved_away
         self._reports.own_directories = self._logs.online_ids
-        missing = await self._take_up(image, assigned)
+        in_new_epoch: list[Replica] = []
+        missing = await self._take_up(image, assigned, in_new_epoch)
+        _log_roles(in_new_epoch)
         # Not before the roles of the same image: a leader that is none any more must not obey a smaller
         # min.insync.replicas that was decided after it.
         await self._apply_configs(image, reconfigured)
@@ -180,10 +182,15 @@ class Roles:
             self._logs.begin_work(self._work_on_files(gone, missing))
 
     async def _take_up(
-        self, image: MetadataImage, assigned: Sequence[tuple[TopicImage, int]]
+        self,
+        image: MetadataImage,
+        assigned: Sequence[tuple[TopicImage, int]],
+        in_new_epoch: list[Replica],
     ) -> list[TopicIdPartition]:
-        """Lead or follow the partitions whose logs are open; return the others."""
-        in_new_epoch: list[Replica] = []
+        """Lead or follow the partitions whose logs are open; return the others.
+
+        Replicas in new leader epochs are added to `in_new_epoch`.
+        """
         missing: list[TopicIdPartition] = []
         async for part in in_slices(assigned):
             for topic, partition in part:
@@ -199,7 +206,6 @@ class Roles:
                     if replica.leader_epoch != leader_epoch:
                         in_new_epoch.append(replica)
                 self._reports.image_changed(key, registration)
-        _log_roles(in_new_epoch)
         return missing
 
     async def _apply_brokers(self, image: MetadataImage) -> None:
@@ -271,10 +277,12 @@ class Roles:
         """Delete and open logs, and give the opened ones their roles."""
         async for logs in in_slices(gone, OPENED_TOGETHER):
             await self._logs.side_by_side(self._logs.delete(log) for log in logs)
+        in_new_epoch: list[Replica] = []
         async for keys in in_slices(missing, OPENED_TOGETHER):
-            await self._open_all([key for key in keys if self._table.get(*key) is None])
+            await self._open_all([key for key in keys if self._table.get(*key) is None], in_new_epoch)
+        _log_roles(in_new_epoch)
 
-    async def _open_all(self, keys: Sequence[TopicIdPartition]) -> None:
+    async def _open_all(self, keys: Sequence[TopicIdPartition], in_new_epoch: list[Replica]) -> None:
         image = self._table.image
         assigned = [each for key in keys if (each := self._assignment(image, key)) is not None]
         await self._logs.side_by_side(self._open(image, *each) for each in assigned)
@@ -288,7 +296,8 @@ class Roles:
             ]
             gone = await self._give_up(unwanted)
             assigned = [each for key in keys if (each := self._assignment(image, key)) is not None]
-            for topic_id, partition in await self._take_up(image, assigned):  # they could not be opened
+            for topic_id, partition in await self._take_up(image, assigned, in_new_epoch):
+                # It could not be opened.
                 registration = image.topics.by_id[topic_id].partitions[partition]
                 self._reports.image_changed(TopicIdPartition(topic_id, partition), registration)
         await self._logs.side_by_side(self._logs.delete(log) for log in gone)

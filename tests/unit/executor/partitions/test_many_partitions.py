@@ -3,6 +3,7 @@
 import asyncio
 import resource
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -117,6 +118,24 @@ async def test_images_that_concern_many_partitions_let_others_go_first(brokers: 
         )
     assert turns.value >= 2  # which partitions changed, and their roles
     assert {brokers.replica(0, topic_id, number).leader_epoch for number in range(partitions)} == {1}
+
+
+def test_roles_of_many_partitions_are_logged_in_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start opens logs in parts, each of which logged its roles: ten thousand lines in all."""
+    caplog.set_level("INFO", "sparklog.executor.partitions.roles")
+    partitions = 2 * OPENED_TOGETHER
+
+    async def scenario() -> None:
+        async with Brokers(tmp_path) as brokers:
+            await brokers.create_topic("t", [(0,)] * partitions)
+            await brokers.stop(0)
+            await brokers.start(0)
+
+    asyncio.run(scenario())
+    lines = [each.getMessage() for each in caplog.records if "eading " in each.getMessage()]
+    assert lines == [f"Leading {partitions} partitions in new epochs, following 0"] * 2
 
 
 @with_brokers()
