@@ -104,13 +104,10 @@ class ActiveController:
         cluster_id, config, lead = cluster.cluster_id, cluster.config, won.lead
         self._initial_scram_users = cluster.initial_scram_users
         self._expected_brokers = cluster.expected_brokers
-        self._started_size = (
-            ClusterSize.of(
-                {each.node_id: each.rack for each in cluster.expected_brokers}, config.sparklog_rack_names
-            )
-            if cluster.is_new_application
-            else None
+        self._started_size = ClusterSize.of(
+            {each.node_id: each.rack for each in cluster.expected_brokers}, config.sparklog_rack_names
         )
+        self._is_new_application = cluster.is_new_application
         self.surplus: Mapping[BrokerId, int] = {}
         """The brokers beyond the cluster's size, each with the number of replicas still on it."""
         self.drained: frozenset[BrokerId] = frozenset()
@@ -188,7 +185,10 @@ class ActiveController:
             self._replay_control(log.append_control([kraft_version(), voters_record(lead.voters)]))
             self.quorum.voters_appended(lead.voters, log.log_end_offset)
         self.commit_queue.submit(
-            self.controller.bootstrap(self._initial_scram_users, self._started_size), lambda _: self._ready()
+            self.controller.bootstrap(
+                self._initial_scram_users, self._started_size, is_new_application=self._is_new_application
+            ),
+            lambda _: self._ready(),
         )
         for broker in self._announced.values():
             self._begin_quorum_epoch(broker)

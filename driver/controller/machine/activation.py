@@ -68,12 +68,19 @@ def bootstrap_records(
 
 
 def size_records(
-    image: MetadataImage, started_size: ClusterSize, rack_names: Sequence[str]
+    image: MetadataImage,
+    started_size: ClusterSize,
+    rack_names: Sequence[str],
+    *,
+    is_new_application: bool,
 ) -> list[MetadataRecord]:
     """Return the records of a cluster's size at the start of an application: the larger of both sizes.
 
     A new cluster has the size of the start. A log without a size has that of its brokers; it was written
     before sizes were. The larger size stays: a later start with fewer brokers has those of this one too.
+
+    A later controller of the same application (not `is_new_application`) only writes what is missing: the
+    first one may have ended before its records were committed, and scaling waits for the size.
     """
     configs = image.broker_configs(None)
     present = ClusterSize(0, 0)
@@ -85,6 +92,8 @@ def size_records(
         (BROKERS_PER_RACK_KEY, present.brokers_per_rack, started_size.brokers_per_rack),
     ):
         configured = configs.get(name)
+        if configured is not None and not is_new_application:
+            continue
         size = max(started, has if configured is None else int(configured))
         if configured == str(size):
             continue

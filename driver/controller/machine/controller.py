@@ -199,15 +199,20 @@ class Controller:
         self,
         initial_scram_users: Sequence[UserScramCredentialRecord] = (),
         started_size: ClusterSize | None = None,
+        *,
+        is_new_application: bool = True,
     ) -> ControllerResult:
         """Return the first decision of a controller; it is empty if the configuration has not changed.
 
         A new cluster gets the `initial_scram_users`. `started_size` is that of an application's start.
+        A later controller of the same application leaves the size as it is in the log, if it is there.
         """
         records = bootstrap_records(self.image, self._cluster.started_with, initial_scram_users)
         if started_size is not None:
             rack_names = self._cluster.started_with.sparklog_rack_names
-            records += size_records(self.image, started_size, rack_names)
+            records += size_records(
+                self.image, started_size, rack_names, is_new_application=is_new_application
+            )
         return ControllerResult(records, None)
 
     def handle(self, request: Any, now_ms: int, quota: MutationQuota = UNLIMITED) -> ControllerResult:

@@ -74,7 +74,9 @@ def server(tmp_path: Path) -> Iterator[ControllerServer]:
 
 
 @contextmanager
-def serving(disk: Disk, directory: Path, **config: str) -> Iterator[ControllerServer]:
+def serving(
+    disk: Disk, directory: Path, *, brokers_run: bool = False, **config: str
+) -> Iterator[ControllerServer]:
     """A controller with an empty directory that leads the quorum of one whose log is on `disk`."""
     keys = {key.replace("_", "."): value for key, value in config.items()}
     server = ControllerServer(
@@ -83,6 +85,7 @@ def serving(disk: Disk, directory: Path, **config: str) -> Iterator[ControllerSe
         secret=SECRET,
         expected_brokers=[ExpectedBroker(0, "rack-0")],
         new_cluster_id=CLUSTER_ID,
+        brokers_run=brokers_run,
     )
     server.start()
     try:
@@ -264,6 +267,12 @@ def test_restart_with_an_empty_directory_has_everything_in_a_higher_epoch(tmp_pa
         assert server.image.topics == before.topics
         assert server.image.brokers == before.brokers
         assert server.image.leader_epoch > before.leader_epoch
+
+
+def test_controller_after_one_that_led_but_committed_nothing_writes_the_size(tmp_path: Path) -> None:
+    """The first one may end between its election and its first commit; scaling waits for the size."""
+    with serving(Disk(tmp_path / "voter"), tmp_path / "controller", brokers_run=True) as server:
+        wait_for(lambda: server.size_wanted == (1, 1))
 
 
 def test_broker_whose_connection_and_listener_end_is_fenced_at_once(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ def test_start_with_fewer_racks_and_a_restart_of_the_controller_leave_the_size_a
     cluster = scaled_to(ClusterSize(5, 1))
     assert cluster.controller.bootstrap((), ClusterSize(3, 1)).records == []
     shrinking = scaled_to(ClusterSize(3, 1))
-    assert shrinking.controller.bootstrap(()).records == []
+    again = shrinking.controller.bootstrap((), ClusterSize(5, 1), is_new_application=False)
+    assert again.records == []
     assert shrinking.controller.surplus == {3: 0, 4: 0}
 
 
