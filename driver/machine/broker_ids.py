@@ -6,7 +6,8 @@ one of rack 1 is broker 2001. The ids of added racks follow those of the first o
 
 The driver keeps nothing between applications, and needs the ids before any broker runs. So each data
 directory has the number of ids a rack that were counted rack by rack when its cluster was made
-(`counted_of`), also that of a broker that has left. In older directories the ids below `STRIDE` show it.
+(`counted_of`), also that of a broker that has left. In older directories the ids below `STRIDE` show it,
+and do so too if only a few have the number: a start with wrong numbers may have written it.
 """
 
 from collections import Counter
@@ -70,9 +71,10 @@ def counted_of(found: Mapping[BrokerId, int | None], size: ClusterSize) -> int:
     2
     """
     noted = Counter(number for number in found.values() if number is not None)
-    if noted:
+    older = {each for each, number in found.items() if number is None}
+    known = older & possible_broker_ids(size)
+    if noted and (noted.total() >= len(older) or not known):
         return noted.most_common(1)[0][0]
-    known = found.keys() & possible_broker_ids(size)
     if not known:
         return size.brokers_per_rack
     below = [each for each in known if each < STRIDE]

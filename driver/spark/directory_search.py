@@ -14,7 +14,8 @@ import logging
 import pickle
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -128,12 +129,31 @@ def ids_per_rack_of_brokers(
         StartError: a host could not be searched.
     """
     if is_local_mode(slots.spark_context):
-        return {each: there.ids_per_rack for each, there in search_directories(directories).items()}
-    found: dict[BrokerId, int | None] = {}
-    for on_host in _searched(_Search(slots, jobs, job_group, directories, hosts_to_search=1)).values():
+        return ids_per_rack_of([search_directories(directories)])
+    return ids_per_rack_of(
+        _searched(_Search(slots, jobs, job_group, directories, hosts_to_search=1)).values()
+    )
+
+
+def ids_per_rack_of(found: Collection[Found]) -> dict[BrokerId, int | None]:
+    """Return the number of ids a rack that each broker's directories have, without those of other clusters.
+
+    The cluster of most directories counts; the others were left on the hosts by another application.
+
+    >>> ours, old, other = (FoundDirectories(1.0, *each) for each in ((2, "A"), (None, "A"), (1, "B")))
+    >>> ids_per_rack_of([{0: old, 1: ours}, {0: ours, 2: other}])
+    {0: 2, 1: 2}
+    """
+    clusters = Counter(
+        there.cluster_id for on_host in found for there in on_host.values() if there.cluster_id is not None
+    )
+    own = {None, *(cluster_id for cluster_id, _ in clusters.most_common(1))}
+    numbers: dict[BrokerId, int | None] = {}
+    for on_host in found:
         for node_id, there in on_host.items():
-            found[node_id] = found.get(node_id) or there.ids_per_rack
-    return found
+            if there.cluster_id in own:
+                numbers[node_id] = numbers.get(node_id) or there.ids_per_rack
+    return numbers
 
 
 def homes_of(found: Mapping[str, Found]) -> dict[BrokerId, set[str]]:

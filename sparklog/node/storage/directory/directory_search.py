@@ -21,6 +21,7 @@ class FoundDirectories(NamedTuple):
     """The time of their last change, in seconds since the epoch."""
     ids_per_rack: int | None
     """The brokers of each rack whose ids are counted rack by rack, as far as the directories have it."""
+    cluster_id: str | None = None
 
 
 def look_for_directories(
@@ -39,8 +40,10 @@ def search_directories(directories: Mapping[BrokerId, Sequence[str]]) -> dict[Br
     for node_id, paths in directories.items():
         there = [directory for path in paths if (directory := _found(Path(path))) is not None]
         if there:
-            counted = (each.ids_per_rack for each in there if each.ids_per_rack is not None)
-            found[node_id] = FoundDirectories(max(each.changed_s for each in there), next(counted, None))
+            identity = max(
+                there, key=lambda each: (each.ids_per_rack is not None, each.cluster_id is not None)
+            )
+            found[node_id] = identity._replace(changed_s=max(each.changed_s for each in there))
     return found
 
 
@@ -56,4 +59,6 @@ def _found(directory: Path) -> FoundDirectories | None:
         meta = read_meta_properties(directory)
     except KafkaError:  # its broker will say so
         meta = None
-    return FoundDirectories(changed_s, None if meta is None else meta.ids_per_rack)
+    if meta is None:
+        return FoundDirectories(changed_s, None)
+    return FoundDirectories(changed_s, meta.ids_per_rack, meta.cluster_id)

@@ -69,6 +69,22 @@ def test_start_with_other_numbers_than_the_first_one_counts_ids_as_that_did(
         assert sorted(all_ids(counted_of(found, size), size)) == sorted(expected)
 
 
+@pytest.mark.parametrize(
+    ("older", "noted", "size", "counted"),
+    [
+        ([0, 2, 3, 4, 5], {1: 1}, (3, 2), 2),
+        ([0, 1, 2], {3: 1}, (3, 2), 1),
+        ([0, 1, 2, 3], {4: 2, 5: 2, 2000: 2, 2001: 2}, (3, 3), 2),
+        ([4, 5], {0: 2}, (3, 1), 2),
+    ],
+)
+def test_few_directories_with_a_number_do_not_outvote_the_ids_of_older_ones(
+    older: list[int], noted: dict[int, int], size: tuple[int, int], counted: int
+) -> None:
+    """A start with wrong numbers may have noted one where a disk was lost; the others show the truth."""
+    assert counted_of(dict.fromkeys(older) | noted, ClusterSize(*size)) == counted
+
+
 @pytest.mark.parametrize("counted", [1, 2, 3])
 def test_rack_of_a_broker_is_the_one_whose_ids_have_it(counted: int) -> None:
     """The driver starts a missing voter, of which the log says no more than its id."""

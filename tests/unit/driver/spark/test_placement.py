@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.driver.spark.directory_search import homes_of
+from sparklog.driver.spark.directory_search import homes_of, ids_per_rack_of
 from sparklog.driver.spark.placement import HOME_WAIT_S, Placement, preferred_hosts
 from sparklog.driver.spark.slots import BrokerSlots
 from sparklog.node.storage.directory.directory_search import FoundDirectories
@@ -90,6 +90,13 @@ def test_home_of_a_broker_that_moved_is_the_host_with_its_latest_directories() -
     expected = {7: {"b"}, 8: {"a", "c"}}
     assert homes_of(found) == expected
     assert homes_of(dict(reversed(found.items()))) == expected
+
+
+def test_directories_of_another_cluster_say_nothing_about_the_ids_of_this_one() -> None:
+    """An application may have left a few on the same hosts, with another number of brokers a rack."""
+    ours, others = FoundDirectories(1.0, None, "A"), FoundDirectories(2.0, 1, "B")
+    found = [{0: ours, 1: ours, 1000: others}, {2: ours, 3: ours, 1: others}]
+    assert ids_per_rack_of(found) == dict.fromkeys(range(4))
 
 
 class Executors:

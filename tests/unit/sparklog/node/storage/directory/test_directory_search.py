@@ -30,13 +30,13 @@ def test_directories_are_found_with_the_time_of_their_last_change(tmp_path: Path
             4: [str(tmp_path / "missing")],
             5: [],
         }
-    ) == {1: FoundDirectories(200.0, None), 2: FoundDirectories(100.0, None)}
+    ) == {1: FoundDirectories(200.0, None, "c" * 22), 2: FoundDirectories(100.0, None, "c" * 22)}
 
 
 def test_directories_have_the_number_of_ids_of_each_rack_of_their_cluster(tmp_path: Path) -> None:
     """The driver counts all ids by it; a directory that was added since may be the only one."""
     first, second = formatted(tmp_path / "first", 1.0), formatted(tmp_path / "second", 2.0, 3)
-    assert search_directories({1: [first, second]}) == {1: FoundDirectories(2.0, 3)}
+    assert search_directories({1: [first, second]}) == {1: FoundDirectories(2.0, 3, "c" * 22)}
 
 
 def test_file_in_the_place_of_a_directory_is_not_found(tmp_path: Path) -> None:
