@@ -78,6 +78,7 @@ def size_records(
 
     A new cluster has the size of the start. A log without a size has that of its brokers; it was written
     before sizes were. The larger size stays: a later start with fewer brokers has those of this one too.
+    Each number is the larger one, so their product may be larger than both sizes: a warning names it.
 
     A later controller of the same application (not `is_new_application`) only writes what is missing: the
     first one may have ended before its records were committed, and scaling waits for the size.
@@ -86,16 +87,26 @@ def size_records(
     present = ClusterSize(0, 0)
     if image.brokers:
         present = ClusterSize.of({each: broker.rack for each, broker in image.brokers.items()}, rack_names)
+    racks, brokers_per_rack = configs.get(RACKS_KEY), configs.get(BROKERS_PER_RACK_KEY)
+    former = present.changed(
+        None if racks is None else int(racks), None if brokers_per_rack is None else int(brokers_per_rack)
+    )
+    both = ClusterSize(*map(max, former, started_size))
+    if is_new_application and both.brokers > max(former.brokers, started_size.brokers):
+        logger.warning(
+            "The cluster had %s, and the application has started with %s: it gets %s, %d brokers, as a start "
+            "lowers neither number. Scale it to the size that it should have (sparklog-scale)",
+            former,
+            started_size,
+            both,
+            both.brokers,
+        )
     records: list[MetadataRecord] = []
-    for name, has, started in (
-        (RACKS_KEY, present.racks, started_size.racks),
-        (BROKERS_PER_RACK_KEY, present.brokers_per_rack, started_size.brokers_per_rack),
+    for name, configured, size in (
+        (RACKS_KEY, racks, both.racks),
+        (BROKERS_PER_RACK_KEY, brokers_per_rack, both.brokers_per_rack),
     ):
-        configured = configs.get(name)
-        if configured is not None and not is_new_application:
-            continue
-        size = max(started, has if configured is None else int(configured))
-        if configured == str(size):
+        if configured == str(size) or (configured is not None and not is_new_application):
             continue
         if configured is not None:
             logger.info("%s was %s: the application has started with %d", name, configured, size)

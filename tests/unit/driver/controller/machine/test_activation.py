@@ -1,5 +1,9 @@
 """The first decision of a controller about the size to which its cluster was scaled."""
 
+import logging
+
+import pytest
+
 from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
 from sparklog.node.config.size_request import size_request
 from sparklog.node.metadata.cluster_size import ClusterSize
@@ -47,3 +51,18 @@ def test_start_over_a_log_without_a_size_keeps_all_of_its_brokers() -> None:
     cluster.take(cluster.controller.bootstrap((), ClusterSize(3, 1)))
     assert cluster.image.broker_configs(None)[RACKS_KEY] == "5"
     assert cluster.controller.surplus == {}
+
+
+def test_start_that_makes_a_cluster_larger_than_both_sizes_warns_of_the_product(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Two small sizes of other shapes add up to many brokers, also beyond sparklog.max.brokers."""
+    cluster = scaled_to(ClusterSize(5, 1))
+    with caplog.at_level(logging.WARNING):
+        cluster.controller.bootstrap((), ClusterSize(5, 3))
+        cluster.controller.bootstrap((), ClusterSize(2, 1))
+        cluster.controller.bootstrap((), ClusterSize(2, 3), is_new_application=False)
+        assert caplog.messages == []
+        cluster.controller.bootstrap((), ClusterSize(2, 3))
+    (warning,) = caplog.messages
+    assert "it gets 5 racks of 3 brokers each, 15 brokers" in warning
