@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from tests.advertised_metadata import wait_until_all_tell_of
+from tests.cluster import wait_for
 
 TIMEOUT_S = 45.0
 
@@ -24,7 +25,9 @@ def create_topic(
     replication_factor: int = 3,
     config: dict[str, str] | None = None,
 ) -> None:
-    """Create a topic and wait until every broker tells of the leaders of all its partitions.
+    """Create a topic and wait until every broker tells of the leaders of all its partitions, and these lead.
+
+    A client would try again when a leader has not opened its log yet; requests of the tests' own do not.
 
     Raises:
         KafkaException: the cluster refused.
@@ -35,6 +38,12 @@ def create_topic(
     for future in admin.create_topics([new]).values():
         future.result(TIMEOUT_S)
     wait_until_all_tell_of(bootstrap_servers, topic, partitions)
+    asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+    wait_for(
+        lambda: all(offset.exception(TIMEOUT_S) is None for offset in admin.list_offsets(asked).values()),
+        f"all partitions of {topic} are led",
+        TIMEOUT_S,
+    )
 
 
 def produce(

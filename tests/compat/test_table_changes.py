@@ -31,7 +31,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def catalog(directory: Path) -> Catalog:
-    return load_catalog("sparklog", uri=f"sqlite:///{directory}/catalogue.db")
+    # A reader waits for the disk of the writer's commit.
+    return load_catalog("sparklog", uri=f"sqlite:///{directory}/catalogue.db?timeout={TIMEOUT_S}")
 
 
 @pytest.fixture(scope="module")

@@ -60,9 +60,11 @@ async def test_broker_tells_for_half_a_minute_how_long_a_load_took(brokers: Brok
     topic_id = await brokers.create_topic(TOPIC, [(0,)])
     await brokers.elect(topic_id, 0, leader=0, isr=[0])
     await until(lambda: runtime.partitions == {0: CoordinatorState.ACTIVE}, "it is loaded")
-    (loaded_ms, took_ms) = runtime.loads[-1]
+    loaded_ms, _ = runtime.loads[-1]
+    took_ms = [took_ms for _, took_ms in runtime.loads]
     for metric in coordinators.GROUP_LOAD_TIMES:
-        assert replicas.metrics.snapshot(loaded_ms + 29_000)[metric.of()] == took_ms
+        told_ms = replicas.metrics.snapshot(loaded_ms + 29_000)[metric.of()]
+        assert min(took_ms) <= told_ms <= max(took_ms)
     told = replicas.metrics.snapshot(loaded_ms + 31_000)
     assert not any(metric.of() in told for metric in coordinators.GROUP_LOAD_TIMES)
 
