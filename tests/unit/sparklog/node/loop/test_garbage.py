@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sparklog.node.loop.garbage import MUCH_OBJECTS, freezing_survivors, making_lasting_objects
+from tests.own_process import in_own_process
 
 
 class Node:
@@ -85,6 +86,7 @@ def test_collections_look_at_everything_when_the_process_has_doubled_beside_such
     assert max(looked_at) > before
 
 
+@in_own_process
 def test_cycles_among_few_objects_are_found_however_old_they_are() -> None:
     """A connection may live for hours before it becomes a cycle that only a collection finds."""
     with freezing_survivors():

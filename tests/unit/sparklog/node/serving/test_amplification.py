@@ -18,6 +18,7 @@ from sparklog.protocol.codec.guard import TooManyItemsError, check_entity
 from tests.amplification.cluster import Listening, Target, attacked_cluster
 from tests.amplification.measures import counted_steps, decoded_memory_bytes, exchange
 from tests.amplification.shapes import Contents, Known, Shape, encoded, frame_of, shapes_of
+from tests.own_process import in_own_process
 
 FEW, MANY = 160, 320
 FEW_IN_MEMORY, MANY_IN_MEMORY = 20, 40
@@ -114,6 +115,7 @@ def memory_an_item(shape: Shape) -> float:
     return (many - few) / (MANY_IN_MEMORY - FEW_IN_MEMORY)
 
 
+@in_own_process
 def test_items_of_every_shape_take_no_more_memory_than_they_are_counted_for() -> None:
     """The bound on what a request takes is worth what the count is."""
     understated = []
