@@ -126,6 +126,9 @@ class TieredLogAgainstList(RuleBasedStateMachine):
             log_start_offset=checkpointed,
         )
         assert self.log.missing is None
+        if self.log.log_start_is_guessed and self.start == self.end:
+            # Nothing on the disk says where an empty log begins: its leader reads the tier's manifest.
+            self.log.advance_log_start_offset(self.start)
 
     def epochs(self) -> LeaderEpochs:
         """Return the epochs of the records from the start on."""
