@@ -128,21 +128,14 @@ class TurnLoop(asyncio.SelectorEventLoop):
         return not callbacks and not self._has_scheduled
 
 
-def first_at_turn_end(loop: Any) -> Callable[[Callable[[], object]], object]:
-    """Return the function that has a callback called first at the end of a turn of `loop`.
+def at_turn_end(loop: Any, *, first: bool = False) -> Callable[[Callable[[], object]], object]:
+    """Return the function that has a callback called at the end of a turn of `loop`, maybe before all others.
 
     On any other loop than a `TurnLoop` that is in the next turn.
     """
     call: Callable[[Callable[[], object]], object]
-    call = loop.call_first_at_turn_end if isinstance(loop, TurnLoop) else loop.call_soon
-    return call
-
-
-def at_turn_end(loop: Any) -> Callable[[Callable[[], object]], object]:
-    """Return the function that has a callback called at the end of a turn of `loop`.
-
-    On any other loop than a `TurnLoop` that is in the next turn.
-    """
-    call: Callable[[Callable[[], object]], object]
-    call = loop.call_at_turn_end if isinstance(loop, TurnLoop) else loop.call_soon
+    if not isinstance(loop, TurnLoop):
+        call = loop.call_soon
+    else:
+        call = loop.call_first_at_turn_end if first else loop.call_at_turn_end
     return call

@@ -25,7 +25,7 @@ from time import perf_counter
 from types import CoroutineType, coroutine
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from sparklog.node.loop.turn_loop import first_at_turn_end
+from sparklog.node.loop.turn_loop import at_turn_end
 from sparklog.protocol.codec.steps import Steps, steps_of
 
 Result = TypeVar("Result")
@@ -88,7 +88,7 @@ class FairQueue:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._line: deque[Callable[[], None]] = deque()
-        self._call_first_at_turn_end = first_at_turn_end(loop)
+        self._call_first_at_turn_end = at_turn_end(loop, first=True)
         self._used_s = 0.0
         self._next_turn_scheduled = False
         self._long_requests = 0
