@@ -49,9 +49,8 @@ from sparklog.driver.monitoring.telemetry_intake import TelemetryIntake
 from sparklog.node.calling.cluster_credentials import ClusterCredentials
 from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig, HostPort
-from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
 from sparklog.node.config.listener_security.listener_sasl import listener_authentication
-from sparklog.node.config.size_request import size_request
+from sparklog.node.config.size_request import configured_numbers, size_request
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.limits.descriptors import DescriptorBudget
 from sparklog.node.loop.loop_lag import run_watched
@@ -258,12 +257,7 @@ class ControllerServer:
     @property
     def size_wanted(self) -> tuple[int | None, int | None]:
         """The configured numbers of racks and of brokers of a rack; None before the first commit."""
-        configs = self._image.broker_configs(None)
-        racks, brokers_per_rack = configs.get(RACKS_KEY), configs.get(BROKERS_PER_RACK_KEY)
-        return (
-            None if racks is None else int(racks),
-            None if brokers_per_rack is None else int(brokers_per_rack),
-        )
+        return configured_numbers(self._image.broker_configs(None))
 
     @property
     def surplus(self) -> Mapping[BrokerId, int]:

@@ -23,6 +23,7 @@ from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID, MIN_
 from sparklog.driver.controller.machine.eligible_replicas import forget_eligible_replicas, topics_by_default
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY, READ_ONLY_KEY
+from sparklog.node.config.size_request import configured_numbers
 from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.node.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE, NEW_CLUSTER_FEATURES
 from sparklog.node.metadata.image import MetadataImage
@@ -87,10 +88,8 @@ def size_records(
     present = ClusterSize(0, 0)
     if image.brokers:
         present = ClusterSize.of({each: broker.rack for each, broker in image.brokers.items()}, rack_names)
-    racks, brokers_per_rack = configs.get(RACKS_KEY), configs.get(BROKERS_PER_RACK_KEY)
-    former = present.changed(
-        None if racks is None else int(racks), None if brokers_per_rack is None else int(brokers_per_rack)
-    )
+    configured = configured_numbers(configs)
+    former = present.changed(*configured)
     both = ClusterSize(*map(max, former, started_size))
     if is_new_application and both.brokers > max(former.brokers, started_size.brokers):
         logger.warning(
@@ -102,14 +101,11 @@ def size_records(
             both.brokers,
         )
     records: list[MetadataRecord] = []
-    for name, configured, size in (
-        (RACKS_KEY, racks, both.racks),
-        (BROKERS_PER_RACK_KEY, brokers_per_rack, both.brokers_per_rack),
-    ):
-        if configured == str(size) or (configured is not None and not is_new_application):
+    for name, had, size in zip((RACKS_KEY, BROKERS_PER_RACK_KEY), configured, both, strict=True):
+        if had == size or (had is not None and not is_new_application):
             continue
-        if configured is not None:
-            logger.info("%s was %s: the application has started with %d", name, configured, size)
+        if had is not None:
+            logger.info("%s was %d: the application has started with %d", name, had, size)
         records.append(
             ConfigRecord(resource_type=ResourceType.BROKER, resource_name="", name=name, value=str(size))
         )

@@ -1,4 +1,6 @@
-"""The request that changes the size of a cluster: a configuration of all brokers."""
+"""The size of a cluster as a configuration of all brokers: the request that changes it, and its numbers."""
+
+from collections.abc import Mapping
 
 from kio.schema.incremental_alter_configs.v1.request import (
     AlterableConfig,
@@ -7,6 +9,7 @@ from kio.schema.incremental_alter_configs.v1.request import (
 )
 
 from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
+from sparklog.node.metadata.cluster_size import SizeChange
 from sparklog.node.metadata.schemas import ResourceType
 
 
@@ -20,3 +23,11 @@ def size_request(racks: int | None, brokers_per_rack: int | None) -> Incremental
     )
     resource = AlterConfigsResource(resource_type=ResourceType.BROKER, resource_name="", configs=configs)
     return IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+
+
+def configured_numbers(configs: Mapping[str, str]) -> SizeChange:
+    """Return the numbers that are configured; None for one that is not."""
+    racks, brokers_per_rack = configs.get(RACKS_KEY), configs.get(BROKERS_PER_RACK_KEY)
+    return SizeChange(
+        None if racks is None else int(racks), None if brokers_per_rack is None else int(brokers_per_rack)
+    )
