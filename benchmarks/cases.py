@@ -147,7 +147,7 @@ def dataframe(record_bytes: int, operation: str) -> Case:
 
 
 def query(operation: str, name: str, unit: str, bar: str) -> Case:
-    """Have a streaming query run; the baseline is Spark's connector on Apache Kafka."""
+    """Run a streaming query; the baseline is Spark's connector on Apache Kafka."""
 
     @contextlib.contextmanager
     def prepared(cluster: ClusterUnderTest) -> Iterator[Round]:

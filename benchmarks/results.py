@@ -42,7 +42,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What was measured, where and when."""
+    """The commit, the machine and the day of a measurement."""
 
     commit: str
     machine: str

@@ -63,7 +63,7 @@ class Rounds:
     was_cut: bool = False
     """Whether the bound ended them."""
     failure: str = ""
-    """What ended them instead."""
+    """The error that ended them instead."""
 
     @property
     def warm_since(self) -> int | None:

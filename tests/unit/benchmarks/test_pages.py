@@ -101,7 +101,7 @@ def test_first_page_case_with_two_rows_is_named_once() -> None:
 
 
 def test_pages_hold_the_tables_of_the_published_results() -> None:
-    """A table that is written by hand, or not written again, shows what nobody has measured."""
+    """A table that is written by hand, or not written again, shows figures that were never measured."""
     results = read_results(PUBLISHED)
     for path in PAGES:
         page = path.read_text()

@@ -83,7 +83,7 @@ def test_rounds_figures_that_compare_others_do_not_tell_warmth() -> None:
 
 
 def test_rounds_step_of_reading_is_no_movement() -> None:
-    """What is read in whole milliseconds goes to and fro between 2 and 3 for ever."""
+    """A figure in whole milliseconds alternates between 2 and 3 for ever."""
     read = [Figure("p50", "ms", value, resolution=1.0) for value in (2, 3, 2)]
     assert ran(Budget(ENOUGH_S, counted=3), ours=side(read)).remark == "3 of 3"
 

@@ -92,7 +92,7 @@ def test_request_that_is_cut_or_changed_is_the_entity_of_its_bytes_or_none(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_request_of_another_shape_is_left_to_its_entity(version: int) -> None:
-    """What has transactions, several partitions or no batch goes the long way."""
+    """Requests with transactions, several partitions or no batch are read as entities."""
     usual = produce(version)
     (topic,) = usual.topic_data
     transactional = bytearray(BATCH)
