@@ -27,7 +27,18 @@ AHEAD = 2000
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    return tmp_path / "bucket"
+    """A link to the store's directory, so that a test can take it away at once, amid whatever is written."""
+    (tmp_path / "directory").mkdir()
+    store = tmp_path / "bucket"
+    store.symlink_to("directory")
+    return store
+
+
+def point_to(store: Path, target: str) -> None:
+    """Let the store be what has that name beside it, in one step that no writer gets between."""
+    link = store.with_name("link")
+    link.symlink_to(target)
+    link.replace(store)
 
 
 @pytest.fixture
@@ -122,18 +133,17 @@ def test_store_that_is_away_for_a_while_costs_disk_and_no_records(cluster: Local
     writer = Writer(cluster.bootstrap_servers, "t")
     writer.wait_for(3000)
     wait_for_copy(cluster, store, "t", 2000)
-    away = store.with_name("away")
-    store.rename(away)
-    store.touch()
+    directory = store.resolve()
+    store.with_name("file").touch()
+    point_to(store, "file")
     before = writer.acknowledged
     writer.wait_for(before + 6000)
     count = writer.stop()
-    named = manifest_of(cluster, away, "t")
+    named = manifest_of(cluster, directory, "t")
     assert named is not None
     assert named.end_offset < count
     assert leader_local_start(cluster, "t") <= named.end_offset
-    store.unlink()
-    away.rename(store)
+    point_to(store, directory.name)
     wait_for_copy(cluster, store, "t", count)
     wait_for(lambda: leader_local_start(cluster, "t") > named.end_offset, "disks are relieved", TIMEOUT_S)
     assert_all_there(cluster, "t", count)
