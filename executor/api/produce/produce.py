@@ -30,11 +30,7 @@ from sparklog.executor.api.produce.delayed_produce import (
     ProducedPartition,
     WaitingBatch,
 )
-from sparklog.executor.api.produce.produce_responses import (
-    fixed_response,
-    produce_response,
-    produce_response_of_many,
-)
+from sparklog.executor.api.produce.produce_responses import produce_response, produce_response_of_many
 from sparklog.executor.api.produce.transactional_appends import TransactionalProducers, verified_batches
 from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
@@ -47,7 +43,7 @@ from sparklog.node.serving.requests import NO_RESPONSE, Handler, Request, Respon
 from sparklog.node.serving.turns import held
 from sparklog.node.storage.log.log import Log
 from sparklog.protocol.codec.apis import ApiKey
-from sparklog.protocol.codec.fixed.produce import PartitionProduce
+from sparklog.protocol.codec.fixed.produce import PartitionProduce, PartitionProduced
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import CODEC_BITS, TRANSACTIONAL_BIT, BatchHeader, validate_produced
@@ -208,7 +204,7 @@ class ProduceHandler:
         """Return the response entity, or the steps in which it is made."""
         if len(produce.parts) > _PARTITIONS_AT_ONCE:
             return self._response_of_many(produce)
-        response = fixed_response(produce) or produce_response(produce, self._table)
+        response = _fixed_response(produce) or produce_response(produce, self._table)
         # They hold the request and their replicas; in a circle, the files of a deleted log would stay open.
         produce.parts.clear()
         return response
@@ -309,6 +305,20 @@ def _records_of_partitions(
         for topic in body.topic_data
         for data in topic.partition_data
     }
+
+
+def _fixed_response(produce: DelayedProduce) -> PartitionProduced | None:
+    """Return the response to a fixed request that has succeeded; None if it has to be an entity."""
+    request = produce.fixed_request
+    if request is None:
+        return None
+    produced = produce.parts[0]
+    appended = produced.appended
+    if produced.error_code is not _NONE or appended is None:
+        return None
+    return PartitionProduced(
+        request, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
+    )
 
 
 def _sync_identity(log: Log) -> None:
