@@ -2,9 +2,10 @@
 
 A `FetchContext` is one fetch session, or one request without a session for as long as it waits. It lists the
 partitions that have something new for it in `changed`; answering a request costs what has changed, not
-what the session holds. A replica keeps its readers and touches them when it changes.
+what the session holds. A partition of it is a reader of its replica (`PartitionProgress`): the replica
+touches and wakes it, and that wakes the request that waits.
 
-Pure. Source: KIP-227, Kafka's FetchContext and CachedPartition.
+Source: KIP-227, Kafka's FetchContext and CachedPartition.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
