@@ -23,7 +23,7 @@ from sparklog.protocol.codec.apis import ApiKey
 
 
 def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
-    table, coordinator = services.replicas.table, services.replicas.coordinators.groups
+    table, coordinators = services.replicas.table, services.replicas.coordinators.groups
     max_batch_bytes = services.config.message_max_bytes
     verify = verify_in(table, services.replicas.transaction_verifier)
 
@@ -31,22 +31,24 @@ def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
         return table.image
 
     return {
-        ApiKey.JOIN_GROUP: JoinGroupHandler(coordinator).handle,
-        ApiKey.SYNC_GROUP: SyncGroupHandler(coordinator).handle,
-        ApiKey.HEARTBEAT: HeartbeatHandler(coordinator).handle,
-        ApiKey.LEAVE_GROUP: LeaveGroupHandler(coordinator).handle,
-        ApiKey.OFFSET_COMMIT: OffsetCommitHandler(coordinator, image, max_batch_bytes=max_batch_bytes).handle,
-        ApiKey.OFFSET_FETCH: OffsetFetchHandler(coordinator, image).handle,
-        ApiKey.OFFSET_DELETE: OffsetDeleteHandler(coordinator, image).handle,
+        ApiKey.JOIN_GROUP: JoinGroupHandler(coordinators).handle,
+        ApiKey.SYNC_GROUP: SyncGroupHandler(coordinators).handle,
+        ApiKey.HEARTBEAT: HeartbeatHandler(coordinators).handle,
+        ApiKey.LEAVE_GROUP: LeaveGroupHandler(coordinators).handle,
+        ApiKey.OFFSET_COMMIT: OffsetCommitHandler(
+            coordinators, image, max_batch_bytes=max_batch_bytes
+        ).handle,
+        ApiKey.OFFSET_FETCH: OffsetFetchHandler(coordinators, image).handle,
+        ApiKey.OFFSET_DELETE: OffsetDeleteHandler(coordinators, image).handle,
         ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommitHandler(
-            coordinator,
+            coordinators,
             image,
             verify,
             max_batch_bytes=max_batch_bytes,
         ).handle,
-        ApiKey.DESCRIBE_GROUPS: DescribeGroupsHandler(coordinator).handle,
-        ApiKey.LIST_GROUPS: ListGroupsHandler(coordinator).handle,
-        ApiKey.DELETE_GROUPS: DeleteGroupsHandler(coordinator).handle,
-        ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeatHandler(coordinator, image).handle,
-        ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeHandler(coordinator, image).handle,
+        ApiKey.DESCRIBE_GROUPS: DescribeGroupsHandler(coordinators).handle,
+        ApiKey.LIST_GROUPS: ListGroupsHandler(coordinators).handle,
+        ApiKey.DELETE_GROUPS: DeleteGroupsHandler(coordinators).handle,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeatHandler(coordinators, image).handle,
+        ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeHandler(coordinators, image).handle,
     }

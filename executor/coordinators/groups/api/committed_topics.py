@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sparklog.executor.coordinators.groups.api.group_coordinator import answers_of
+from sparklog.executor.coordinators.groups.api.large_requests import answers_of
 from sparklog.executor.coordinators.groups.api.topic_names import NamedTopic, named_topic
 from sparklog.executor.coordinators.groups.machine.offsets import CommittedPartition, TopicErrors
 from sparklog.node.metadata.image import MetadataImage

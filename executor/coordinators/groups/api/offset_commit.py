@@ -13,11 +13,11 @@ from sparklog.executor.coordinators.groups.api.committed_topics import (
     answer_commit,
     committed_topics,
 )
-from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.node.serving.throttling import unthrottled
@@ -31,10 +31,10 @@ class OffsetCommitHandler:
     """Answers OffsetCommit when the offsets are committed."""
 
     def __init__(
-        self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage], *, max_batch_bytes: int
+        self, coordinators: CoordinatorRuntime, image: Callable[[], MetadataImage], *, max_batch_bytes: int
     ) -> None:
         """`max_batch_bytes`: size limit of a batch of the offsets' topic."""
-        self._coordinator = coordinator
+        self._coordinators = coordinators
         self._image = image
         self._max_batch_bytes = max_batch_bytes
 
@@ -66,7 +66,7 @@ class OffsetCommitHandler:
                 records, errors = machine.commit_offsets(commit._replace(topics=topics), now)
                 return CoordinatorResult(records, (Reply(token, answer(errors)),))
 
-            return self._coordinator.submit(
+            return self._coordinators.submit(
                 commit.group_id, decide, lambda error_code: answer(all_refused(topics, error_code))
             )
 

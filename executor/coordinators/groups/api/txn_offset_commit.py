@@ -16,7 +16,6 @@ from sparklog.executor.coordinators.groups.api.committed_topics import (
     answer_commit,
     committed_topics,
 )
-from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.verified_transaction import Verify
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
@@ -27,6 +26,7 @@ from sparklog.executor.coordinators.machine.coordinator_machine import (
     Reply,
     Token,
 )
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.executor.verification.machine.waiting_additions import TransactionOperation
 from sparklog.executor.verification.transaction_verifier import TransactionOfProducer
 from sparklog.node.metadata.image import MetadataImage
@@ -44,7 +44,7 @@ class TxnOffsetCommitHandler:
 
     def __init__(
         self,
-        coordinator: GroupCoordinator,
+        coordinators: CoordinatorRuntime,
         image: Callable[[], MetadataImage],
         verify: Verify,
         *,
@@ -52,7 +52,7 @@ class TxnOffsetCommitHandler:
     ) -> None:
         """`max_batch_bytes`: size limit of a batch of the offsets' topic."""
         self._verify = verify
-        self._coordinator = coordinator
+        self._coordinators = coordinators
         self._image = image
         self._max_batch_bytes = max_batch_bytes
 
@@ -104,7 +104,7 @@ class TxnOffsetCommitHandler:
                     return CoordinatorResult(replies=(reply,))
                 return CoordinatorResult(records, (reply,), producer=producer, verification=verification)
 
-            return self._coordinator.submit(
+            return self._coordinators.submit(
                 commit.group_id, decide, lambda error_code: answer(refused(error_code, topics))
             )
 
