@@ -542,11 +542,15 @@ def test_session_used_while_a_long_request_is_read_leaves_nothing_registered(
         begun = in_one_go(ask(first, everything, session_epoch=0))
         steps = ask(first, everything, session_id=begun.session_id, session_epoch=1)
         steps.send(None)
-        ask(second, {}, session_id=begun.session_id, session_epoch=2, forgotten=(last,))
+        next_steps = ask(second, {}, session_id=begun.session_id, session_epoch=2, forgotten=(last,))
+        next_steps.send(None)
         if happens == "closed":
+            next_steps.close()  # as a connection does with the coroutines of its requests
             for callback in second.close_callbacks:
                 callback()
         in_one_go(steps)
+        if happens == "forgotten":
+            in_one_go(next_steps)
         readers = [
             number for number in everything if brokers.replica(0, topic_id, number).progress.consumer_readers
         ]
