@@ -43,8 +43,13 @@ from sparklog.executor.coordinators.groups.machine.membership import (
     Replay,
     SyncGroup,
 )
-from sparklog.executor.coordinators.groups.machine.outcome import Outcome
-from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import (
+    CoordinatorResult,
+    Now,
+    Outcome,
+    Reply,
+    Token,
+)
 from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.executor.coordinators.records.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from sparklog.node.metadata.delta import MetadataDelta
