@@ -17,8 +17,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
-from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
+from sparklog.executor.coordinators.groups.machine.classic.group import (
+    ClassicGroup,
+    ClassicGroupState,
+    ClassicMember,
+)
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     Rebalances,
