@@ -30,7 +30,7 @@ from sparklog.executor.api.fetch.partition_reads import (
     read_partition,
 )
 from sparklog.executor.api.services import PartitionServices
-from sparklog.executor.partitions.reader_distance import reader_distance
+from sparklog.executor.partitions.traffic import reader_distance
 from sparklog.executor.remote_reads.loads import Load
 from sparklog.node.acls.access import Access
 from sparklog.node.acls.acl import AclOperation, AclResourceType
