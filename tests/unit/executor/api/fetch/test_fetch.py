@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sparklog.executor.api.fetch.fetch_context import FetchContext
+from sparklog.executor.api.fetch.fetch_sessions import FetchContext
 from sparklog.executor.partitions.replica import Replica
 from sparklog.node.calling.channel import Channel
 from sparklog.node.serving.requests import Deferred, Request
