@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from kio.schema.offset_commit import v9, v10
 
-from sparklog.executor.coordinators.groups.api.committed_topics import (
+from sparklog.executor.coordinators.groups.api.offset_topics import (
+    FIRST_VERSION_WITH_TOPIC_IDS,
     CommittedTopics,
     Topics,
     all_refused,
     answer_commit,
     committed_topics,
 )
-from sparklog.executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token

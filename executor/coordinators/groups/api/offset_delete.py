@@ -9,7 +9,7 @@ from kio.schema.offset_delete.v0.response import (
 )
 
 from sparklog.executor.coordinators.groups.api.large_requests import Chunk, in_chunks
-from sparklog.executor.coordinators.groups.api.topic_names import named_topic
+from sparklog.executor.coordinators.groups.api.offset_topics import named_topic
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
 from sparklog.executor.coordinators.runtime import CoordinatorRuntime

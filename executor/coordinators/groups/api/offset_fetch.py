@@ -6,7 +6,7 @@ from typing import Any, Final
 from kio.schema.offset_fetch import v7, v9, v10
 
 from sparklog.executor.coordinators.groups.api.large_requests import in_chunks
-from sparklog.executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS, named_topic
+from sparklog.executor.coordinators.groups.api.offset_topics import FIRST_VERSION_WITH_TOPIC_IDS, named_topic
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import FetchedOffset, OffsetFetch
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token

@@ -9,7 +9,7 @@ from kio.schema.txn_offset_commit.v5.response import (
     TxnOffsetCommitResponseTopic,
 )
 
-from sparklog.executor.coordinators.groups.api.committed_topics import (
+from sparklog.executor.coordinators.groups.api.offset_topics import (
     CommittedTopics,
     Topics,
     all_refused,
