@@ -15,8 +15,7 @@ from sparklog.executor.coordinators.groups.api.offset_commit import OffsetCommit
 from sparklog.executor.coordinators.groups.api.offset_delete import OffsetDeleteHandler
 from sparklog.executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
 from sparklog.executor.coordinators.groups.api.sync_group import SyncGroupHandler
-from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
-from sparklog.executor.coordinators.groups.api.verified_transaction import verify_in
+from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler, verify_in
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.serving.requests import Handler
 from sparklog.protocol.codec.apis import ApiKey

@@ -7,7 +7,7 @@ from typing import Any
 
 from sparklog.executor.coordinators.coordinator import Coordinator
 from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
-from sparklog.executor.coordinators.groups.api.verified_transaction import verify_in
+from sparklog.executor.coordinators.groups.api.txn_offset_commit import verify_in
 from sparklog.executor.coordinators.machine.coordinator_machine import (
     CoordinatorRecord,
     CoordinatorResult,
