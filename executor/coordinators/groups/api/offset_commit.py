@@ -61,13 +61,13 @@ class OffsetCommitHandler:
             retention_ms=None if retention_ms == -1 else retention_ms,
         )
 
-        def submit(topics: Topics, answer: Callable[[TopicErrors], Any]) -> Deferred:
+        def submit(topics: Topics) -> Deferred:
             def decide(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
                 records, errors = machine.commit_offsets(commit._replace(topics=topics), now)
-                return CoordinatorResult(records, (Reply(token, answer(errors)),))
+                return CoordinatorResult(records, (Reply(token, errors),))
 
             return self._coordinators.submit(
-                commit.group_id, decide, lambda error_code: answer(all_refused(topics, error_code))
+                commit.group_id, decide, lambda error_code: all_refused(topics, error_code)
             )
 
         return await answer_commit(checked, respond, submit)

@@ -139,13 +139,13 @@ def all_refused(topics: Topics, error_code: ErrorCode) -> TopicErrors:
 async def answer_commit(
     checked: CommittedTopics,
     respond: Callable[[TopicErrors], Awaitable[Response]],
-    submit: Callable[[Topics, Callable[[TopicErrors], Any]], Deferred],
+    submit: Callable[[Topics], Deferred],
 ) -> Response:
-    """Answer a commit; `submit` passes topics to the coordinator, and a function for their errors.
+    """Answer a commit; `submit` passes topics to the coordinator, whose reply is their errors.
 
-    Most commits have few partitions, and their response is built with the decision.
+    Most commits have few partitions, and their response is built in one go.
     """
     if checked.item_count <= AT_ONCE:
-        return submit(checked.topics, lambda errors: in_one_go(respond(errors)))
-    decided = await answers_of(checked.parts(), lambda topics: submit(topics, lambda errors: errors))
+        return in_one_go(respond(await submit(checked.topics)))
+    decided = await answers_of(checked.parts(), submit)
     return await respond([*chain.from_iterable(decided)])

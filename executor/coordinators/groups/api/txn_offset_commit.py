@@ -135,16 +135,16 @@ class TxnOffsetCommitHandler:
         if refusal is not ErrorCode.none:
             return await respond(refused(refusal))
 
-        def submit(topics: Topics, answer: Callable[[TopicErrors], Any]) -> Deferred:
+        def submit(topics: Topics) -> Deferred:
             def decide(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
                 records, errors = machine.offsets.commit_in_transaction(commit._replace(topics=topics), now)
-                reply = Reply(token, answer(errors))
+                reply = Reply(token, errors)
                 if not records:
                     return CoordinatorResult(replies=(reply,))
                 return CoordinatorResult(records, (reply,), producer=producer, verification=verification)
 
             return self._coordinators.submit(
-                commit.group_id, decide, lambda error_code: answer(refused(error_code, topics))
+                commit.group_id, decide, lambda error_code: refused(error_code, topics)
             )
 
         return await answer_commit(checked, respond, submit)
