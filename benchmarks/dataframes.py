@@ -64,21 +64,20 @@ class Sessions:
         Each call runs it once and returns its figures; its topic may be another one, if the operation writes.
         """
         key = (side, bootstrap_servers)
-        session = self._open.get(key) or _Session(side, bootstrap_servers)
-        self._open[key] = session
-        try:
-            session.ask("begin", operation, topic, rows, record_bytes)
-            yield lambda topic: session.ask("run", topic)
+        session = self._open.get(key)
+        if session is None or session.has_ended:
+            session = self._open[key] = _Session(side, bootstrap_servers)
+        session.ask("begin", operation, topic, rows, record_bytes)
+        yield lambda topic: session.ask("run", topic)
+        if not session.has_ended:
             session.ask("end")
-        except BaseException:  # an error, or the bound of the case: the session is in the middle of its work
-            del self._open[key]
-            session.kill()
-            raise
 
     def close(self) -> None:
         """End all sessions."""
         while self._open:
-            self._open.popitem()[1].close()
+            _, session = self._open.popitem()
+            if not session.has_ended:
+                session.close()
 
 
 SESSIONS = Sessions()
@@ -101,8 +100,23 @@ class _Session:
             env={**os.environ, "TMPDIR": self._directory.name},
         )
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it does nothing any more: what it was asked for was cut, or it was closed."""
+        return self._process.returncode is not None
+
     def ask(self, *request: str | int) -> Sequence[float]:
-        """Have the session do something; return the figures."""
+        """Have the session do something; return the figures.
+
+        It ends when it is cut in the middle, as at the bound of a case.
+        """
+        try:
+            return self._answer(*request)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _answer(self, *request: str | int) -> Sequence[float]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -174,18 +188,20 @@ def _small_batches(spark: SparkSession, source: str, options: Mapping[str, str])
     """Milliseconds of a running query's micro-batch of `BATCH_ROWS`, the median of `BATCHES`."""
     producer = Producer({"bootstrap.servers": options["kafka.bootstrap.servers"], "acks": "all"})
     query = _running(spark, source, options, processingTime=TRIGGER)
+    before: set[int] = set()
+    """The batches that have rows."""
 
     def one_ms() -> float:
         for number in range(BATCH_ROWS):
             producer.produce(options["subscribe"], bytes(100), partition=number % 3)
         producer.flush()
         seen = 0
-        last = query.lastProgress
-        since = -1 if last is None else last.batchId
         while seen < BATCH_ROWS:
             time.sleep(POLL_S)
-            done = [each for each in query.recentProgress if each.batchId > since and each.numInputRows]
+            # Not by the last progress: what tells of an idle trigger has the number of the batch to come.
+            done = [each for each in query.recentProgress if each.numInputRows and each.batchId not in before]
             seen = sum(each.numInputRows for each in done)
+        before.update(each.batchId for each in done)
         return max(map(batch_ms, done))
 
     return lambda: statistics.median(one_ms() for _ in range(BATCHES))
