@@ -32,10 +32,7 @@ CLIENT_METRICS_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
                 between(100, 3_600_000),
             ),
             ConfigKey(
-                MATCH,
-                ConfigType.LIST,
-                (),
-                "Which clients are meant, as name=pattern; all if there is none.",
+                MATCH, ConfigType.LIST, (), "Which clients are meant, as name=pattern; all if there is none."
             ),
         )
     }

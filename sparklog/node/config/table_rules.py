@@ -11,11 +11,7 @@ from sparklog.node.config.keys.table_keys import (
     TABLE_RETENTION,
     TABLE_VALUE_SCHEMA,
 )
-from sparklog.node.remote_log.machine.value_schema import (
-    ValueSchemaError,
-    check_change,
-    parse_value_schema,
-)
+from sparklog.node.remote_log.machine.value_schema import ValueSchemaError, check_change, parse_value_schema
 
 
 class TableTopic(Protocol):

@@ -16,16 +16,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sparklog.node.config.broker import BROKER_KEYS, BrokerConfig
-from sparklog.node.config.definition import (
-    LONG_MAX,
-    ConfigError,
-    ConfigKey,
-    ConfigType,
-    ConfigValue,
-    Rule,
-    at_least,
-    find_key,
-)
+from sparklog.node.config.definition import LONG_MAX, ConfigError, ConfigKey, Rule, at_least, find_key
+from sparklog.node.config.key_table import topic_key
 from sparklog.node.config.keys.kafka_keys import KAFKA_TOPIC_KEYS
 from sparklog.node.config.keys.remote_log_keys import RETENTION_AS_A_WHOLE, SYSTEM_ENABLE
 from sparklog.node.config.keys.table_keys import TableTopicKeys
@@ -62,21 +54,6 @@ def _key(
     default = _fallback(falls_back_to, unlimited, {name: key.default for name, key in BROKER_KEYS.items()})
     key = ConfigKey(name, first.type, default, documentation, rule or first.rule, unlimited)
     return field(default=default, metadata={"key": key, "synonyms": falls_back_to})
-
-
-def _stored(
-    name: str, config_type: ConfigType, default: ConfigValue, because: str, rule: Rule | None = None
-) -> Any:
-    """A topic key without an effect and without a broker key."""
-    key = ConfigKey(name, config_type, default, f"{STORED_ONLY} {because}.", rule)
-    return field(default=default, metadata={"key": key, "synonyms": ()})
-
-
-def _own_key(
-    name: str, config_type: ConfigType, default: ConfigValue, documentation: str, rule: Rule | None = None
-) -> Any:
-    key = ConfigKey(name, config_type, default, documentation, rule)
-    return field(default=default, metadata={"key": key, "synonyms": ()})
 
 
 def _fallback(synonyms: tuple[BrokerSynonym, ...], unlimited: int | None, values: Mapping[str, Any]) -> Any:
@@ -134,39 +111,17 @@ class TopicConfig(TableTopicKeys):
         unlimited=LONG_MAX,
         rule=at_least(0),
     )
-    follower_replication_throttled_replicas: tuple[str, ...] = _own_key(
-        "follower.replication.throttled.replicas",
-        ConfigType.LIST,
-        (),
-        "The replicas that follower.replication.throttled.rate throttles: * or"
-        " partition:broker,partition:broker.",
-        THROTTLED_REPLICAS_RULE,
+    follower_replication_throttled_replicas: tuple[str, ...] = topic_key(
+        "follower.replication.throttled.replicas", THROTTLED_REPLICAS_RULE
     )
     index_interval_bytes: int = _key(
         "index.interval.bytes",
         "How many bytes of log lie between two index entries.",
         "log.index.interval.bytes",
     )
-    internal_segment_bytes: int | None = field(
-        default=None,
-        metadata={
-            "key": ConfigKey(
-                "internal.segment.bytes",
-                ConfigType.INT,
-                None,
-                "A segment size without a lower bound, for tests; wins over segment.bytes.",
-                at_least(1),
-            ),
-            "synonyms": (),
-        },
-    )
-    leader_replication_throttled_replicas: tuple[str, ...] = _own_key(
-        "leader.replication.throttled.replicas",
-        ConfigType.LIST,
-        (),
-        "The replicas that leader.replication.throttled.rate throttles: * or"
-        " partition:broker,partition:broker.",
-        THROTTLED_REPLICAS_RULE,
+    internal_segment_bytes: int | None = topic_key("internal.segment.bytes")
+    leader_replication_throttled_replicas: tuple[str, ...] = topic_key(
+        "leader.replication.throttled.replicas", THROTTLED_REPLICAS_RULE
     )
     local_retention_bytes: int = _key(
         "local.retention.bytes",
@@ -215,21 +170,9 @@ class TopicConfig(TableTopicKeys):
     min_insync_replicas: int = _key(
         "min.insync.replicas", "The smallest ISR with which acks=all is acknowledged.", "min.insync.replicas"
     )
-    preallocate: bool = _stored(
-        "preallocate", ConfigType.BOOLEAN, False, "a segment file grows as it is written"
-    )
-    remote_log_copy_disable: bool = _own_key(
-        "remote.log.copy.disable",
-        ConfigType.BOOLEAN,
-        False,
-        "Whether a tiered topic stays as it is in the tier: readable, without new records.",
-    )
-    remote_log_delete_on_disable: bool = _own_key(
-        "remote.log.delete.on.disable",
-        ConfigType.BOOLEAN,
-        False,
-        "Whether the topic's records in the tier are deleted when remote.storage.enable becomes false.",
-    )
+    preallocate: bool = topic_key("preallocate")
+    remote_log_copy_disable: bool = topic_key("remote.log.copy.disable")
+    remote_log_delete_on_disable: bool = topic_key("remote.log.delete.on.disable")
     remote_storage_enable: bool = _key(
         "remote.storage.enable",
         "Whether the topic's records are copied to the object store, and read from it.",
