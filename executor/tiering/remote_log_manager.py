@@ -216,7 +216,7 @@ class RemoteLogManager(RoleListener[Replica]):
             segment_bytes=log.segment_bytes,
             retention_ms=log.retention_ms,
             retention_bytes=log.retention_bytes,
-            max_lag_ms=self._config.remote_max_lag_ms,
+            max_lag_ms=self._config.sparklog_remote_max_lag_ms,
             deletes=log.deletes,
             compacts=log.compacts,
             enabled=log.remote_storage_enable,

@@ -100,7 +100,7 @@ class ControllerTier:
             store = open_store(config.remote_uri, config.remote_options)
         except RemoteUriError as error:
             raise StartError(str(error)) from error
-        return cls(store, application, address, config.remote_metadata_lag_ms, config)
+        return cls(store, application, address, config.sparklog_remote_metadata_lag_ms, config)
 
     @property
     def owner_epoch(self) -> int | None:

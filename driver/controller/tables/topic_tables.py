@@ -251,8 +251,8 @@ class TopicTables:
 
     def _settings(self, config: TableConfig) -> TableSettings:
         return TableSettings(
-            self._config.table_commit_interval_ms,
-            self._config.table_snapshot_retention_ms,
+            self._config.sparklog_table_commit_interval_ms,
+            self._config.sparklog_table_snapshot_retention_ms,
             Retention.FOREVER if config.keeps_rows else Retention.TOPIC,
             PartitionedBy(config.partition_by),
             config.value_schema,

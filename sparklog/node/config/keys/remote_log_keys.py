@@ -69,22 +69,6 @@ class RemoteLogKeys:
         return self.sparklog_remote_uri or None
 
     @property
-    def remote_max_lag_ms(self) -> int:
-        return self.sparklog_remote_max_lag_ms
-
-    @property
-    def remote_metadata_lag_ms(self) -> int:
-        return self.sparklog_remote_metadata_lag_ms
-
-    @property
-    def remote_cache_bytes(self) -> int:
-        return self.sparklog_remote_cache_bytes
-
-    @property
-    def remote_stop_timeout_ms(self) -> int:
-        return self.sparklog_remote_stop_timeout_ms
-
-    @property
     def remote_log_copy_max_bytes_per_second(self) -> int | None:
         """`None` for no limit."""
         return _limit(self.remote_log_manager_copy_max_bytes_per_second)

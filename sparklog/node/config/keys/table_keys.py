@@ -91,11 +91,3 @@ class TableBrokerKeys:
         if options and not self.raw.get(REMOTE_URI, "").strip():
             first = f"{CATALOG_PREFIX}{min(options)}"
             raise ConfigError(first, None, f"tables are made of files in a store: set {REMOTE_URI}")
-
-    @property
-    def table_commit_interval_ms(self) -> int:
-        return self.sparklog_table_commit_interval_ms
-
-    @property
-    def table_snapshot_retention_ms(self) -> int:
-        return self.sparklog_table_snapshot_retention_ms
