@@ -1,11 +1,11 @@
-"""Tables of configuration keys: `keys/broker.txt`, `keys/topic.txt` and `keys/group.txt`.
+"""Tables of configuration keys: the files `keys/*.txt`.
 
     log.cleaner.threads: int = 1; at least 0
         How many logs are cleaned side by side, each by a process of its own.
 
 A row begins with the key's name, type, default and limits; a key without a default has no value until it is
 set. Limits are written as in error messages (`Rule.allowed`). The documentation, which DescribeConfigs gives,
-is indented. Lines with `#` are comments.
+is indented, and is that of all rows directly above it. Lines with `#` are comments.
 """
 
 import pkgutil
@@ -26,16 +26,26 @@ from sparklog.node.config.definition import (
     some_of,
 )
 
-_ROW: Final = re.compile(r"(\S+): (\w+)(?: = ?([^;\n]*))?(?:; (.*))?\n((?:    .*\n)+)")
+_ROW: Final = re.compile(r"(\S+): (\w+)(?: = ?([^;\n]*))?(?:; (.*))?\n")
+_GROUP: Final = re.compile(rf"((?:{_ROW.pattern})+)((?:    .*\n)+)")
+
+
+def read_data(file_name: str) -> str:
+    """Return the text of a file beside the modules of keys."""
+    data = pkgutil.get_data("sparklog.node.config.keys", file_name)
+    assert data is not None, file_name
+    return data.decode()
 
 
 def read_keys(file_name: str) -> dict[str, ConfigKey]:
     """Return the keys of a table by their names."""
-    data = pkgutil.get_data("sparklog.node.config.keys", file_name)
-    assert data is not None, file_name
-    text = re.sub(r"(?m)^(#.*)?\n", "", data.decode())
-    assert re.fullmatch(f"({_ROW.pattern})*", text), f"{file_name} has a line of no row"
-    return {row[1]: _key(*row.groups()) for row in _ROW.finditer(text)}
+    text = re.sub(r"(?m)^(#.*)?\n", "", read_data(file_name))
+    assert re.fullmatch(f"({_GROUP.pattern})*", text), f"{file_name} has a line of no row"
+    return {
+        row[1]: _key(*row.groups(), " ".join(group[group.re.groups].split()))
+        for group in _GROUP.finditer(text)
+        for row in _ROW.finditer(group[1])
+    }
 
 
 def _key(name: str, type_name: str, default: str | None, rule: str | None, documentation: str) -> ConfigKey:
@@ -44,7 +54,7 @@ def _key(name: str, type_name: str, default: str | None, rule: str | None, docum
         name,
         config_type,
         None if default is None else read_value(config_type, default),
-        " ".join(documentation.split()),
+        documentation,
         None if rule is None else parse_rule(rule),
     )
 

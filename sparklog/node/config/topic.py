@@ -30,9 +30,6 @@ from sparklog.node.storage.log_config import LogConfig
 _HOUR_MS: Final = 60 * 60 * 1000
 _MINUTE_MS: Final = 60 * 1000
 
-STORED_ONLY: Final = "Stored for Kafka's tools, without effect:"
-"""The beginning of the documentation of a key without an effect."""
-
 
 class BrokerSynonym(NamedTuple):
     """A broker key that a topic key falls back to; its value times `factor` is the topic key's."""
