@@ -1,4 +1,4 @@
-"""Tables of configuration keys: the files `keys/*.txt`.
+"""Tables of configuration keys: the files `keys/*.txt`, but for `topic_defaults.txt` (see `topic.py`).
 
     log.cleaner.threads: int = 1; at least 0
         How many logs are cleaned side by side, each by a process of its own.
