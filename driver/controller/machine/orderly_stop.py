@@ -120,7 +120,6 @@ class OrderlyStop:
         self._read_only_ms: int | None = None
         self._aborted_ms: dict[str, int] = {}
         self._looks = 0
-        self._settled_looks = 0
         self._last_logs: Mapping[Partition, LogEnds] | None = None
         self._asked = False
         self._is_complete = False
