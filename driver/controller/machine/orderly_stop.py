@@ -125,7 +125,6 @@ class OrderlyStop:
         self._is_complete = False
 
     def step(self, facts: StopFacts, now_ms: int) -> list[StopEffect]:
-        """Return what to do now."""
         if self.phase is StopPhase.ENDED:
             return []
         if self.phase is StopPhase.METADATA:

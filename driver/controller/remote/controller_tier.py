@@ -219,7 +219,6 @@ class ControllerTier:
         self._beginning = asyncio.get_running_loop().create_task(self._begin(cluster_id))
 
     def committed(self, snapshot: MetadataSnapshot) -> None:
-        """Note a committed state of the metadata."""
         self._newest = snapshot
         if self._deletions is not None:
             self._deletions.committed(snapshot.image)

@@ -49,12 +49,10 @@ class TransactionOperation(Enum):
 
     @classmethod
     def of_produce(cls, version: int) -> "TransactionOperation":
-        """Return the level of a Produce version."""
         return cls(0 if version < 11 else 1 if version < 12 else 2)
 
     @classmethod
     def of_txn_offset_commit(cls, version: int) -> "TransactionOperation":
-        """Return the level of a TxnOffsetCommit version."""
         return cls(0 if version < 4 else 1 if version < 5 else 2)
 
 

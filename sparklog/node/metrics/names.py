@@ -85,7 +85,6 @@ class Metric(NamedTuple):
 
     @property
     def rate_attribute(self) -> str:
-        """The attribute of a meter's rate."""
         if self.name is not None:
             return ONE_MINUTE_RATE
         return self.attribute.removesuffix("-total").removesuffix("-count") + "-rate"
