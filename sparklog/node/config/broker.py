@@ -1,11 +1,10 @@
 """The broker's configuration: which of Kafka's keys are honoured, with Kafka's names and, mostly, defaults.
 
 Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`, and `keys/broker.txt` has its
-type, default, limits and documentation. The configuration has fourteen parts, each with the values derived
-from its keys: listeners, replication, the controller, logs, their cleaner, their tier, tables, quotas, the
-coordinators' topics, groups, transactions, the authorizer, TLS and SASL. Defaults differ from Kafka's where a
-broker here differs: it listens on loopback only, the application gives its directories, and the controller
-shuts it down and fences it sooner.
+type, default, limits and documentation. Its parts, each with the values derived from its keys, are listeners,
+replication, the controller, racks, logs, their tier, tables, quotas, groups, transactions, the authorizer,
+TLS and SASL. Defaults differ from Kafka's where a broker here differs: it listens on loopback only, the
+application gives its directories, and the controller shuts it down and fences it sooner.
 
 Source: Kafka 4.3's KafkaConfig; `tests/compat/test_config_keys.py` compares the two.
 """
@@ -19,9 +18,7 @@ from typing import Any, Final, Self
 from sparklog.node.config.definition import ConfigError, find_key
 from sparklog.node.config.key_table import broker_key, keys_by_attribute
 from sparklog.node.config.keys.authorizer_keys import AuthorizerKeys
-from sparklog.node.config.keys.cleaner_keys import CleanerKeys
 from sparklog.node.config.keys.controller_keys import ControllerKeys
-from sparklog.node.config.keys.coordinator_keys import CoordinatorKeys
 from sparklog.node.config.keys.group_keys import GroupKeys
 from sparklog.node.config.keys.ignored_group_keys import IGNORED_GROUP_KEYS
 from sparklog.node.config.keys.kafka_keys import KAFKA_BROKER_KEYS
@@ -66,11 +63,9 @@ class BrokerConfig(
     ControllerKeys,
     RackKeys,
     LogDefaults,
-    CleanerKeys,
     RemoteLogKeys,
     TableBrokerKeys,
     QuotaKeys,
-    CoordinatorKeys,
     GroupKeys,
     TransactionKeys,
     AuthorizerKeys,

@@ -1,4 +1,4 @@
-"""The keys of groups (KIP-848) and committed offsets: Kafka's names, types, limits and defaults."""
+"""The keys of groups (KIP-848), of committed offsets, and of the coordinators' own topics, as in Kafka."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,3 +88,15 @@ class GroupKeys(ConsumerGroupKeys):
     offset_metadata_max_bytes: int = broker_key("offset.metadata.max.bytes")
     offsets_retention_minutes: int = broker_key("offsets.retention.minutes")
     offsets_retention_check_interval_ms: int = broker_key("offsets.retention.check.interval.ms")
+
+    offsets_topic_num_partitions: int = broker_key("offsets.topic.num.partitions")
+    offsets_topic_replication_factor: int = broker_key("offsets.topic.replication.factor")
+    offsets_topic_segment_bytes: int = broker_key("offsets.topic.segment.bytes")
+    offsets_topic_compression_codec: int = broker_key("offsets.topic.compression.codec")
+    offsets_load_buffer_size: int = broker_key("offsets.load.buffer.size")
+    offsets_commit_timeout_ms: int = broker_key("offsets.commit.timeout.ms")
+    transaction_state_log_num_partitions: int = broker_key("transaction.state.log.num.partitions")
+    transaction_state_log_replication_factor: int = broker_key("transaction.state.log.replication.factor")
+    transaction_state_log_min_isr: int = broker_key("transaction.state.log.min.isr")
+    transaction_state_log_segment_bytes: int = broker_key("transaction.state.log.segment.bytes")
+    transaction_state_log_load_buffer_size: int = broker_key("transaction.state.log.load.buffer.size")
