@@ -19,7 +19,7 @@ from sparklog.node.authorization.guards.guard import (
     message_of,
     with_rows,
 )
-from sparklog.node.authorization.guards.topics import TopicItems, topic_error, topic_name, topics_guarded
+from sparklog.node.authorization.guards.topics import topic_error, topic_name
 from sparklog.node.serving.requests import Handler, Refusal, Request, Response
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode
@@ -30,26 +30,6 @@ _DESCRIBE: Final = AclOperation.DESCRIBE
 _FAILED: Final = ErrorCode.group_authorization_failed
 _FIRST_OFFSET_FETCH_OF_GROUPS: Final = 8
 _FIRST_OFFSET_FETCH_BY_ID: Final = 10
-
-
-def of_group(operation: AclOperation) -> ApiGuard:
-    """Return the guard that requires `operation` on the request's group."""
-
-    def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-        if not access.allows(operation, _GROUP, request.body.group_id):
-            return refuse(request, denial(_FAILED))
-        return handler(request)
-
-    return guard
-
-
-def of_group_and_topics(operation: AclOperation, items: TopicItems) -> ApiGuard:
-    def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-        if not access.allows(operation, _GROUP, request.body.group_id):
-            return refuse(request, denial(_FAILED))
-        return topics_guarded(access, request, handler, AclOperation.READ, items)
-
-    return guard
 
 
 def of_groups(operation: AclOperation, asked: str, answered: str) -> ApiGuard:
