@@ -33,11 +33,7 @@ from sparklog.driver.controller.machine.startup_grace import StartupGrace
 from sparklog.driver.controller.metadata_log import MetadataLog
 from sparklog.driver.controller.quorum.broker_channels import BrokerChannels
 from sparklog.driver.controller.quorum.candidacy import Candidacy
-from sparklog.driver.controller.quorum.machine.candidate import (
-    BecomeLeader,
-    Candidate,
-    ExpectedBroker,
-)
+from sparklog.driver.controller.quorum.machine.candidate import BecomeLeader, Candidate, ExpectedBroker
 from sparklog.driver.controller.remote.cluster_look import ClusterLook
 from sparklog.driver.controller.remote.controller_tier import ControllerTier
 from sparklog.driver.controller.remote.stopping import Stopping

@@ -29,11 +29,7 @@ from sparklog.executor.tiering.led_tier import LedTier, TierServices
 from sparklog.executor.tiering.machine.events import PartitionIdentity, TierConfig
 from sparklog.executor.tiering.machine.first_role import FirstRole
 from sparklog.executor.tiering.machine.partition_tier import PartitionTier
-from sparklog.executor.tiering.segment_copies import (
-    COPIES_AT_A_TIME,
-    SegmentCopies,
-    remove_left_files,
-)
+from sparklog.executor.tiering.segment_copies import COPIES_AT_A_TIME, SegmentCopies, remove_left_files
 from sparklog.executor.tiering.store_turns import StoreTurns
 from sparklog.executor.tiering.tier_counts import TierError, TierLag, TierMetrics
 from sparklog.node.config import BrokerConfig

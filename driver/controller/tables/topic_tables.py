@@ -30,11 +30,7 @@ from sparklog.driver.controller.tables.redaction import Redaction
 from sparklog.driver.controller.tables.store_properties import left_out, store_properties, table_uri
 from sparklog.driver.controller.tables.table_errors import TableRefusedError
 from sparklog.driver.controller.tables.table_keeper import TableKeeper
-from sparklog.driver.controller.tables.table_marker import (
-    MarkerFormatError,
-    TableMarker,
-    decode_marker,
-)
+from sparklog.driver.controller.tables.table_marker import MarkerFormatError, TableMarker, decode_marker
 from sparklog.node.config import BrokerConfig, ConfigError, topic_config
 from sparklog.node.config.keys.remote_log_keys import OPTION_PREFIX
 from sparklog.node.config.keys.table_keys import TABLE_ENABLE, TableConfig, table_config

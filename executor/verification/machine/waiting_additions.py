@@ -17,10 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kio.schema.add_partitions_to_txn.v5.request import (
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
+from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
 
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import ProducerEpoch, ProducerId, TopicPartition
