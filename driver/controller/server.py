@@ -106,7 +106,6 @@ class ControllerServer:
         self._directory = directory
         self._addresses = [server.address for server in config.controller_quorum_bootstrap_servers]
         self.broker_metrics = BrokerMetrics()
-        """The metrics of the brokers and of the controller."""
         self.client_metrics = ClientMetrics()
         self._intake = TelemetryIntake(self.broker_metrics, self.client_metrics)
         self._application = new_cluster_id

@@ -39,7 +39,6 @@ class RemoteSegment:
     """Exclusive. The records of the next one begin here or above."""
     record_count: int
     size_bytes: int
-    """Size of the object."""
     raw_bytes: int
     """Size of its records in batches, uncompressed: what retention and reads count."""
     first_timestamp_ms: TimestampMs
