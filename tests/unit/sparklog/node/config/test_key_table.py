@@ -43,3 +43,11 @@ def test_text_of_no_rule_is_refused() -> None:
     """A limit with a typing error would be no limit."""
     with pytest.raises(ValueError, match="at most 7"):
         parse_rule("at most 7")
+
+
+def test_rows_above_a_documentation_share_it() -> None:
+    """A reason that holds for many keys is written once."""
+    keys = read_keys("ignored_one_broker.txt")
+    first, last = keys["sasl.kerberos.kinit.cmd"], keys["sasl.kerberos.ticket.renew.window.factor"]
+    assert first.documentation == last.documentation
+    assert (first.default, last.default) == ("/usr/bin/kinit", 0.8)
