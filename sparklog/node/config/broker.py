@@ -25,12 +25,7 @@ from sparklog.node.config.keys.kafka_keys import KAFKA_BROKER_KEYS
 from sparklog.node.config.keys.listener_keys import ListenerKeys
 from sparklog.node.config.keys.quota_keys import QuotaKeys
 from sparklog.node.config.keys.rack_keys import RackKeys
-from sparklog.node.config.keys.remote_log_keys import (
-    REMOTE_URI,
-    SYSTEM_ENABLE,
-    RemoteLogKeys,
-    is_store_option,
-)
+from sparklog.node.config.keys.remote_log_keys import SYSTEM_ENABLE, RemoteLogKeys, is_store_option
 from sparklog.node.config.keys.replication_keys import ReplicationKeys
 from sparklog.node.config.keys.sasl_keys import SaslKeys
 from sparklog.node.config.keys.table_keys import TableBrokerKeys, is_catalog_option
@@ -46,6 +41,7 @@ from sparklog.node.config.listeners import BootstrapServer, parse_bootstrap_serv
 from sparklog.node.config.log_defaults import LogDefaults
 from sparklog.node.endpoints import SecurityProtocol
 from sparklog.node.limits.connection_quotas import ListenerLimits
+from sparklog.node.remote_log.uri import URI_KEY
 from sparklog.protocol.types import BrokerId
 
 MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
@@ -124,7 +120,7 @@ class BrokerConfig(
         if racks is not None:
             for name in BOUND_BY_RACKS:
                 raw.setdefault(name, str(min(racks, MAX_DEFAULT_REPLICATION_FACTOR)))
-        if raw.get(REMOTE_URI, "").strip():
+        if raw.get(URI_KEY, "").strip():
             raw.setdefault(SYSTEM_ENABLE, "true")
         values: dict[str, Any] = {}
         for name, text in raw.items():

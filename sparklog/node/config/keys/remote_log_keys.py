@@ -10,10 +10,9 @@ from typing import Final
 
 from sparklog.node.config.definition import LONG_MAX, ConfigError
 from sparklog.node.config.key_table import broker_key
+from sparklog.node.remote_log.uri import OPTION_PREFIX, URI_KEY
 
 SYSTEM_ENABLE: Final = "remote.log.storage.system.enable"
-REMOTE_URI: Final = "sparklog.remote.uri"
-OPTION_PREFIX: Final = "sparklog.remote.option."
 RETENTION_AS_A_WHOLE: Final = -2
 """The value of a local retention that equals the retention of the whole log."""
 
@@ -26,7 +25,7 @@ def is_store_option(name: str) -> bool:
 class RemoteLogKeys:
     raw: Mapping[str, str]
 
-    sparklog_remote_uri: str | None = broker_key(REMOTE_URI)
+    sparklog_remote_uri: str | None = broker_key(URI_KEY)
     remote_options: Mapping[str, str] = field(init=False, repr=False)
     """The values of `sparklog.remote.option.<name>` by <name>."""
     remote_log_storage_system_enable: bool = broker_key(SYSTEM_ENABLE)
@@ -55,13 +54,13 @@ class RemoteLogKeys:
             raise ConfigError(
                 SYSTEM_ENABLE,
                 "true",
-                f"there is no store to copy to: set {REMOTE_URI}, as s3://bucket/prefix",
+                f"there is no store to copy to: set {URI_KEY}, as s3://bucket/prefix",
             )
         if self.remote_uri is not None and not self.remote_log_storage_system_enable:
-            raise ConfigError(SYSTEM_ENABLE, "false", f"{REMOTE_URI} is set: remove one of the two")
+            raise ConfigError(SYSTEM_ENABLE, "false", f"{URI_KEY} is set: remove one of the two")
         if options and self.remote_uri is None:
             first = f"{OPTION_PREFIX}{min(options)}"
-            raise ConfigError(first, None, f"an option of no store: set {REMOTE_URI}, or remove the option")
+            raise ConfigError(first, None, f"an option of no store: set {URI_KEY}, or remove the option")
 
     @property
     def remote_uri(self) -> str | None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from sparklog.node.config.definition import ConfigError, Rule
 from sparklog.node.config.key_table import broker_key, topic_key
-from sparklog.node.config.keys.remote_log_keys import REMOTE_URI
+from sparklog.node.remote_log.uri import URI_KEY
 
 TABLE_ENABLE: Final = "sparklog.table.enable"
 TABLE_NAME: Final = "sparklog.table.name"
@@ -88,6 +88,6 @@ class TableBrokerKeys:
             if is_catalog_option(name)
         }
         object.__setattr__(self, "table_catalog", options)
-        if options and not self.raw.get(REMOTE_URI, "").strip():
+        if options and not self.raw.get(URI_KEY, "").strip():
             first = f"{CATALOG_PREFIX}{min(options)}"
-            raise ConfigError(first, None, f"tables are made of files in a store: set {REMOTE_URI}")
+            raise ConfigError(first, None, f"tables are made of files in a store: set {URI_KEY}")
