@@ -131,8 +131,7 @@ class RemoteLogManager(RoleListener[Replica]):
         for known in (self._first_roles, self._role_epochs, self._last_role_epochs):
             known.pop(replica, None)
 
-    def deleted(self, replica: Replica) -> None:
-        self.stopped(replica)
+    deleted = stopped
 
     def _note_role(self, replica: Replica) -> None:
         assert replica.leader_epoch is not None
