@@ -32,12 +32,12 @@ from sparklog.driver.controller.tables.table_errors import TableRefusedError
 from sparklog.driver.controller.tables.table_keeper import TableKeeper
 from sparklog.driver.controller.tables.table_marker import MarkerFormatError, TableMarker, decode_marker
 from sparklog.node.config import BrokerConfig, ConfigError, topic_config
-from sparklog.node.config.keys.remote_log_keys import OPTION_PREFIX
 from sparklog.node.config.keys.table_keys import TABLE_ENABLE, TableConfig, table_config
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.remote_log.machine.names import TABLE_MARKERS
 from sparklog.node.remote_log.object_store import ObjectMissingError, ObjectStore, StoreError
 from sparklog.node.remote_log.segments.segment_format import SCHEMA
+from sparklog.node.remote_log.uri import OPTION_PREFIX
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -42,13 +42,14 @@ def read_keys(file_name: str) -> dict[str, ConfigKey]:
     text = re.sub(r"(?m)^(#.*)?\n", "", read_data(file_name))
     assert re.fullmatch(f"({_GROUP.pattern})*", text), f"{file_name} has a line of no row"
     return {
-        row[1]: _key(*row.groups(), " ".join(group[group.re.groups].split()))
+        row[1]: _key(row, " ".join(group[group.re.groups].split()))
         for group in _GROUP.finditer(text)
         for row in _ROW.finditer(group[1])
     }
 
 
-def _key(name: str, type_name: str, default: str | None, rule: str | None, documentation: str) -> ConfigKey:
+def _key(row: re.Match[str], documentation: str) -> ConfigKey:
+    name, type_name, default, rule = row.groups()
     config_type = ConfigType[type_name.upper()]
     return ConfigKey(
         name,
