@@ -402,7 +402,7 @@ class SparkCluster:
             logger.warning("The copies to %s were interrupted; brokers leave now", self._config.remote_uri)
             return
         self._copying_begun = True
-        timeout_ms = self._config.remote_stop_timeout_ms
+        timeout_ms = self._config.sparklog_remote_stop_timeout_ms
         self._controller.stop_in_order(timeout_ms)
         deadline_s = time.monotonic() + timeout_ms / 1_000 + COPY_MARGIN_S
         while not self._controller.wait_until_copied(COPY_POLL_S):
@@ -411,7 +411,7 @@ class SparkCluster:
                     "Brokers ended before all was copied to %s: records that were acknowledged in the last "
                     "%.0f s may be on their disks alone",
                     self._config.remote_uri,
-                    self._config.remote_max_lag_ms / 1_000,
+                    self._config.sparklog_remote_max_lag_ms / 1_000,
                 )
                 return
             if time.monotonic() > deadline_s:

@@ -19,11 +19,11 @@ from sparklog.driver.cluster import SparkCluster
 from sparklog.hosting import StartError
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.broker import BOUND_BY_RACKS, BROKER_KEYS
-from sparklog.node.config.keys.remote_log_keys import OPTION_PREFIX
 from sparklog.node.config.keys.table_keys import CATALOG_PREFIX
 from sparklog.node.config.listener_overrides import listener_key
 from sparklog.node.config.password import Password
 from sparklog.node.metadata.cluster_size import ClusterSize
+from sparklog.node.remote_log.uri import OPTION_PREFIX
 
 logger = logging.getLogger(__name__)
 

@@ -54,7 +54,6 @@ class Membership:
 
     ids: BrokerIds
     started: ClusterSize
-    """The size with which the application has started."""
     assign: Callable[[BrokerId, str], BrokerAssignment]
     """Returns the assignment of a broker of a rack."""
 

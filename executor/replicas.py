@@ -389,7 +389,7 @@ def _remote_reader(config: BrokerConfig, metrics: MetricRegistry) -> "RemoteRead
     from sparklog.executor.remote_reads.remote_reader import RemoteReader
 
     reader = RemoteReader(
-        cache_bytes=config.remote_cache_bytes,
+        cache_bytes=config.sparklog_remote_cache_bytes,
         max_wait_ms=config.remote_fetch_max_wait_ms,
         now_ms=monotonic_ms,
         times=metrics.histogram(remote_log.READER_TIME, SECONDS, 1000.0),

@@ -72,7 +72,6 @@ def planned(
 
 
 def lines(moves: Sequence[Move], names: dict[TopicIdPartition, TopicPartition]) -> list[str]:
-    """Return the plan as lines for a terminal."""
     if not moves:
         return ["The cluster is balanced: nothing would move."]
     copied = sum(len(move.added) for move in moves)

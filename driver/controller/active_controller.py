@@ -67,7 +67,6 @@ class ControlledCluster:
     expected_brokers: tuple[ExpectedBroker, ...]
     """The brokers with which the driver has started the cluster; more may register."""
     initial_scram_users: Sequence[UserScramCredentialRecord] = ()
-    """The SCRAM credentials of a new cluster."""
     is_new_application: bool = True
     """Whether the application has had no controller before this one."""
 

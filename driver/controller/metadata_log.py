@@ -60,7 +60,6 @@ class MetadataLog:
         self.appended_bytes = 0
         """The bytes of all appends, committed or not; never decreases."""
         self.last_timestamp_ms: TimestampMs = 0
-        """Timestamp of the last record."""
         self._voters = VoterHistory()
         self.leader_epoch: LeaderEpoch = 0
         """Epoch of the driver's leadership; 0 before."""

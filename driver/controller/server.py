@@ -33,11 +33,7 @@ from sparklog.driver.controller.machine.startup_grace import StartupGrace
 from sparklog.driver.controller.metadata_log import MetadataLog
 from sparklog.driver.controller.quorum.broker_channels import BrokerChannels
 from sparklog.driver.controller.quorum.candidacy import Candidacy
-from sparklog.driver.controller.quorum.machine.candidate import (
-    BecomeLeader,
-    Candidate,
-    ExpectedBroker,
-)
+from sparklog.driver.controller.quorum.machine.candidate import BecomeLeader, Candidate, ExpectedBroker
 from sparklog.driver.controller.remote.cluster_look import ClusterLook
 from sparklog.driver.controller.remote.controller_tier import ControllerTier
 from sparklog.driver.controller.remote.stopping import Stopping
@@ -110,7 +106,6 @@ class ControllerServer:
         self._directory = directory
         self._addresses = [server.address for server in config.controller_quorum_bootstrap_servers]
         self.broker_metrics = BrokerMetrics()
-        """The metrics of the brokers and of the controller."""
         self.client_metrics = ClientMetrics()
         self._intake = TelemetryIntake(self.broker_metrics, self.client_metrics)
         self._application = new_cluster_id
@@ -122,12 +117,15 @@ class ControllerServer:
         self._tier: ControllerTier | None = None
         self._cluster_credentials: ClusterCredentials | None = None
         self._stopping: Stopping | None = None
-        self._is_copied = False
+        self.is_copied = False
+        """Whether an orderly stop has come to its end: all is copied, or its time is over."""
         self._lock = threading.Lock()
-        self._cluster_id: str | None = None
-        self._image: MetadataImage = EMPTY_IMAGE
+        self.cluster_id: str | None = None
+        """The id of the served cluster; None before an election is won."""
+        self.image: MetadataImage = EMPTY_IMAGE
         self._live_brokers = LiveBrokers()
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
+        """The error by which the controller stopped; None if there was none."""
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run_thread, name="sparklog controller", daemon=True)
         self._started_controller: StartedController | None = None
@@ -147,8 +145,8 @@ class ControllerServer:
         """
         self._thread.start()
         self._started.wait()
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     @property
     def bootstrap_servers(self) -> str:
@@ -166,19 +164,14 @@ class ControllerServer:
         return servers
 
     @property
-    def cluster_id(self) -> str | None:
-        """The id of the served cluster; None before an election is won."""
-        return self._cluster_id
-
-    @property
     def lacks_voters(self) -> bool:
         """Whether this is an earlier cluster that waits for a majority of its voters."""
-        return self._cluster_id is None and self._candidate.voters is not None and self.missing is not None
+        return self.cluster_id is None and self._candidate.voters is not None and self.missing is not None
 
     @property
     def missing_voters(self) -> tuple[BrokerId, ...]:
         """The voters without which no election can be won; none once one is."""
-        return self._candidate.missing_voters if self._cluster_id is None else ()
+        return self._candidate.missing_voters if self.cluster_id is None else ()
 
     @property
     def missing(self) -> str | None:
@@ -203,19 +196,10 @@ class ControllerServer:
         tables = None if self._tier is None else self._tier.tables
         return () if tables is None else tables.statuses
 
-    @property
-    def image(self) -> MetadataImage:
-        return self._image
-
-    @property
-    def failure(self) -> BaseException | None:
-        """The error by which the controller stopped; None if there was none."""
-        return self._failure
-
     def serves_with(self, broker_count: int) -> bool:
         """Whether `broker_count` brokers or more are live and know each other, and clients are served."""
         started = self._started_controller
-        unfenced = _unfenced(self._image, self._inherited)
+        unfenced = _unfenced(self.image, self._inherited)
         return (
             len(unfenced) >= broker_count
             and started is not None
@@ -257,7 +241,7 @@ class ControllerServer:
     @property
     def size_wanted(self) -> tuple[int | None, int | None]:
         """The configured numbers of racks and of brokers of a rack; None before the first commit."""
-        return configured_numbers(self._image.broker_configs(None))
+        return configured_numbers(self.image.broker_configs(None))
 
     @property
     def surplus(self) -> Mapping[BrokerId, int]:
@@ -281,14 +265,9 @@ class ControllerServer:
         """Begin to copy all that the cluster has to the object store; returns at once (`is_copied`)."""
         self._call(lambda active: self._begin_stopping(active, timeout_ms))
 
-    @property
-    def is_copied(self) -> bool:
-        """Whether an orderly stop has come to its end: all is copied, or its time is over."""
-        return self._is_copied
-
     def _begin_stopping(self, active: ActiveController, timeout_ms: int) -> None:
         if self._tier is None or self._cluster_credentials is None:
-            self._is_copied = True
+            self.is_copied = True
         elif self._stopping is None:
             channels = BrokerChannels(
                 self._config.controller_quorum_request_timeout_ms, self._cluster_credentials
@@ -297,7 +276,7 @@ class ControllerServer:
             self._stopping = Stopping(active, self._tier, look, timeout_ms, self._copied)
 
     def _copied(self) -> None:
-        self._is_copied = True
+        self.is_copied = True
 
     def subscribe(self, subscriber: CommitSubscriber) -> None:
         """Call `subscriber` with every image that is committed from now on.
@@ -400,7 +379,7 @@ class ControllerServer:
             except Exception as error:
                 self.fail(error)
             finally:
-                failure = self._failure
+                failure = self.failure
                 metrics.end(metadata_failed=failure is not None and not isinstance(failure, DeposedError))
                 self._intake.stop()
                 await listeners.close()
@@ -450,7 +429,7 @@ class ControllerServer:
             active_controller.begin()
             if self._tier is not None:
                 self._tier.leads(self._candidate.cluster_id)
-            self._cluster_id = self._candidate.cluster_id
+            self.cluster_id = self._candidate.cluster_id
             started.handlers = active_controller.handlers
             self._inherited = 0 if self._brokers_run else image.end_offset
             startup_grace = StartupGrace(
@@ -485,7 +464,7 @@ class ControllerServer:
         metrics: ControllerMetrics,
     ) -> None:
         late_s = 0.0
-        while not started.stop_requested.is_set() and self._failure is None:
+        while not started.stop_requested.is_set() and self.failure is None:
             active_controller.tick()
             metrics.tick(late_s)
             due_s = time.monotonic() + TICK_MS / 1000
@@ -499,7 +478,7 @@ class ControllerServer:
         self, started: StartedController, active_controller: ActiveController, startup_grace: StartupGrace
     ) -> None:
         if started.serves_clients.is_set() or startup_grace.lasts(
-            self._image, active_controller.fetches.known_offsets, monotonic_ms()
+            self.image, active_controller.fetches.known_offsets, monotonic_ms()
         ):
             return
         started.serves_clients.set()
@@ -507,7 +486,7 @@ class ControllerServer:
     def committed(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None:
         """Pass the newest committed image to subscribers."""
         with self._lock:
-            self._image = image
+            self.image = image
             self._live_brokers.committed(image)
             subscribers = self._subscribers
         for subscriber in subscribers:
@@ -519,10 +498,10 @@ class ControllerServer:
             self._tier.committed(metadata)
 
     def _credential_of(self, user: str, mechanism: str) -> ScramCredential | None:
-        return self._image.scram_credentials.get((user, mechanism))
+        return self.image.scram_credentials.get((user, mechanism))
 
     def _features(self) -> Features:
-        image = self._image
+        image = self.image
         return Features(
             supported=advertised_features(),
             finalized=finalized_features(image),
@@ -533,7 +512,7 @@ class ControllerServer:
         """End the controller because of an error, which becomes `failure`."""
         logger.critical("The controller ends: %s", error)
         with self._lock:
-            self._failure = self._failure or error
+            self.failure = self.failure or error
         if self._started_controller is not None:
             self._started_controller.stop_requested.set()
 

@@ -56,7 +56,6 @@ Step: TypeAlias = StartJob | EndJob | ReplaceJob
 
 
 def brokers_of(groups: Mapping[str, Sequence[BrokerId]]) -> set[BrokerId]:
-    """Return all brokers of jobs, or of racks."""
     return {each for brokers in groups.values() for each in brokers}
 
 

@@ -95,8 +95,10 @@ class ControllerProcess:
         self._sockets: list[socket.socket] = []
         self._state: ControllerState | None = None
         """The last one of the current process."""
-        self._cluster_id: str | None = None
-        self._failure: BaseException | None = None
+        self.cluster_id: str | None = None
+        """The id of the cluster; None before an election is won."""
+        self.failure: BaseException | None = None
+        """The error that ended the controller, None while it can go on."""
         self._restart_events: list[DriverEvent] = []
         self._questions: dict[int, Future[FromChild | None]] = {}
         self._numbers = itertools.count(1)
@@ -170,11 +172,6 @@ class ControllerProcess:
         return self._child is not None and self._machine.is_serving
 
     @property
-    def cluster_id(self) -> str | None:
-        """The id of the cluster; None before an election is won."""
-        return self._cluster_id
-
-    @property
     def lacks_voters(self) -> bool:
         """Whether this is an earlier cluster that waits for a majority of its voters."""
         state = self._state
@@ -186,11 +183,6 @@ class ControllerProcess:
         state = self._state
         return frozenset() if state is None else frozenset(state.unfenced)
 
-    @property
-    def failure(self) -> BaseException | None:
-        """The error that ended the controller, None while it can go on."""
-        return self._failure
-
     def wait_until_owner(self, timeout_s: float) -> int:
         """Wait until the object store's prefix is this application's; return the owner epoch.
 
@@ -200,14 +192,14 @@ class ControllerProcess:
         with self._changed:
             self._changed.wait_for(
                 lambda: (
-                    self._failure is not None
+                    self.failure is not None
                     or (self._state is not None and self._state.owner_epoch is not None)
                 ),
                 timeout_s,
             )
             state = self._state
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         if state is None or state.owner_epoch is None:
             missing = "" if state is None or state.missing is None else f": {state.missing}"
             raise StartError(
@@ -224,12 +216,12 @@ class ControllerProcess:
         """
         with self._changed:
             in_time = self._changed.wait_for(
-                lambda: self._failure is not None or (self._state is not None and self._state.serves),
+                lambda: self.failure is not None or (self._state is not None and self._state.serves),
                 timeout_s,
             )
             state = self._state
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         if not in_time:
             unfenced, registered = (len(state.unfenced), list(state.registered)) if state else (0, [])
             missing = None if state is None else state.missing
@@ -276,7 +268,7 @@ class ControllerProcess:
         """Return whether an orderly stop has come to its end, or cannot any more."""
         with self._changed:
             return self._changed.wait_for(
-                lambda: self._failure is not None or (self._state is not None and self._state.is_copied),
+                lambda: self.failure is not None or (self._state is not None and self._state.is_copied),
                 timeout_s,
             )
 
@@ -418,7 +410,7 @@ class ControllerProcess:
                     effects: list[Effect] = []
                     begins_tab = False
                     if message.cluster_id is not None and not self._machine.is_serving:
-                        self._cluster_id = message.cluster_id
+                        self.cluster_id = message.cluster_id
                         effects = self._machine.child_leads(self.rack_attempts())
                         begins_tab = self._tab_begun
                     self._changed.notify_all()
@@ -466,7 +458,7 @@ class ControllerProcess:
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
-            self._failure = self._failure or error
+            self.failure = self.failure or error
             self._changed.notify_all()
         # From now on connections are refused, instead of waiting for a process that will not come.
         self._close_sockets()

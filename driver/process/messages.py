@@ -7,7 +7,7 @@ number of its query.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, get_args
 
 from sparklog.driver.process.machine.supervision import (
     BrokerLost,
@@ -177,23 +177,5 @@ FromChild: TypeAlias = (
     ControllerState | Failed | LogLine | TabMade | PageMade | MetricsMade | Resized | NotMade
 )
 
-FROM_DRIVER: Final[Mapping[str, type[FromDriver]]] = {
-    kind.__name__: kind
-    for kind in (
-        StartController,
-        ShutDownBroker,
-        BrokerLost,
-        StopInOrder,
-        ShutDownBrokers,
-        StopController,
-        BeginTab,
-        AskTab,
-        AskPage,
-        AskMetrics,
-        Resize,
-    )
-}
-FROM_CHILD: Final[Mapping[str, type[FromChild]]] = {
-    kind.__name__: kind
-    for kind in (ControllerState, Failed, LogLine, TabMade, PageMade, MetricsMade, Resized, NotMade)
-}
+FROM_DRIVER: Final[Mapping[str, type[FromDriver]]] = {each.__name__: each for each in get_args(FromDriver)}
+FROM_CHILD: Final[Mapping[str, type[FromChild]]] = {each.__name__: each for each in get_args(FromChild)}

@@ -46,7 +46,6 @@ _LISTED_WITHIN_S: Final = 5.0
 _LIST_POLL_S: Final = 0.02
 
 Found = dict[BrokerId, FoundDirectories]
-"""The directories of each broker on a host."""
 
 
 def find_directories(

@@ -205,7 +205,6 @@ class FirstLoss:
         self._java_context.addSparkListener(self._listener)
 
     def watch(self, job_group: str) -> None:
-        """Watch all jobs of the group."""
         answered(lambda: self._job_groups.add(job_group))
 
     def stop(self) -> None:

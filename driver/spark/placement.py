@@ -69,7 +69,6 @@ class Placement:
         self._lock = threading.Lock()
 
     def job_group(self, job: str) -> str:
-        """Return Spark's group of a job."""
         return self._job_groups[job]
 
     def add(self, job: str, rack: str, node_ids: Sequence[BrokerId], job_group: str) -> None:

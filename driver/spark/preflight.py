@@ -19,12 +19,7 @@ from sparklog.driver.spark.executors import executors_to_come
 from sparklog.driver.spark.hosts import executor_hosts, is_loopback
 from sparklog.driver.spark.open_network import warn_of_readable_spark
 from sparklog.driver.spark.slots import BrokerSlots, is_local_mode
-from sparklog.hosting import (
-    LoopbackAddressError,
-    NoWritableDirectoryError,
-    StartError,
-    TooFewTaskSlotsError,
-)
+from sparklog.hosting import LoopbackAddressError, NoWritableDirectoryError, StartError, TooFewTaskSlotsError
 from sparklog.node.config import BrokerConfig
 from sparklog.node.config.definition import ConfigError
 from sparklog.node.config.listener_security.listener_tls import listener_tls

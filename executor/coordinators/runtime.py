@@ -164,20 +164,11 @@ class CoordinatorRuntime(RoleListener[Replica]):
         """Reload the partition: sessions expired while members could not prolong them."""
         self._begin(replica)
 
-    def became_follower(self, replica: Replica) -> None:
-        self._end(replica)
-
-    def stopped(self, replica: Replica) -> None:
-        self._end(replica)
-
     def suspended(self, replica: Replica) -> None:
         """Close the coordinator: without a lease, another broker may coordinate."""
         self._end(replica)
         if replica.topic_partition.topic == self.kind.topic and replica.leadership is not None:
             self._suspended.add(replica.topic_partition.partition)
-
-    def deleted(self, replica: Replica) -> None:
-        self._end(replica)
 
     def _begin(self, replica: Replica) -> None:
         if replica.topic_partition.topic != self.kind.topic or replica.leadership is None:
@@ -203,6 +194,8 @@ class CoordinatorRuntime(RoleListener[Replica]):
         coordinator = self._coordinators.get(replica.topic_partition.partition)
         if coordinator is not None and coordinator.replica is replica:
             self._drop(coordinator)
+
+    became_follower = stopped = deleted = _end
 
     def _drop(self, coordinator: Coordinator) -> None:
         if self._coordinators.get(coordinator.partition_index) is coordinator:

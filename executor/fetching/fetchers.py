@@ -135,19 +135,12 @@ class Fetchers(RoleListener[Replica]):
         if slot is not None:
             self._fetchers[slot].remove(replica)
 
-    def became_leader(self, replica: Replica) -> None:
-        self.remove(replica)
+    became_leader = stopped = deleted = remove
 
     def became_follower(self, replica: Replica) -> None:
         """Fetch from the new leader, or from the same one in its new epoch."""
         self.remove(replica)
         self.add(replica)
-
-    def stopped(self, replica: Replica) -> None:
-        self.remove(replica)
-
-    def deleted(self, replica: Replica) -> None:
-        self.remove(replica)
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
         """End fetchers without partitions, and replace those whose leader has another endpoint.

@@ -52,7 +52,6 @@ class CopyServices(NamedTuple):
     lower_checkpoints: Callable[[FutureReplica], Awaitable[None]]
     """Writes the checkpoints of a copy that was truncated."""
     checkpoint: Callable[[LogDirectory], Awaitable[None]]
-    """Writes the checkpoints of a directory."""
     on_failed: Callable[[LogDirectory, Exception], None]
     """Handles the failure of a directory's disk."""
 

@@ -153,19 +153,16 @@ class DirectoryMoves(RoleListener[Replica]):
         if copying is not None:
             copying.cancel(delete=True)
 
-    def became_leader(self, replica: Replica) -> None:
-        """Continue the move that a stop of the broker has interrupted."""
-        self._resume(replica)
-
-    def became_follower(self, replica: Replica) -> None:
-        """Continue the move that a stop of the broker has interrupted."""
-        self._resume(replica)
+    deleted = _give_up
 
     def _resume(self, replica: Replica) -> None:
+        """Continue the move that a stop of the broker has interrupted."""
         future = self._services.store.claim_future(replica.log)
         if future is not None:
             logger.info("%s: continuing its move from %s to %s", replica, replica.log.parent, future.parent)
             self._begin(replica, future)
+
+    became_leader = became_follower = _resume
 
     def stopped(self, replica: Replica) -> None:
         """End the move if the log has failed; the copy stays."""
@@ -173,9 +170,6 @@ class DirectoryMoves(RoleListener[Replica]):
             copying = self._end(replica)
             if copying is not None:
                 copying.cancel(delete=False)
-
-    def deleted(self, replica: Replica) -> None:
-        self._give_up(replica)
 
     def directory_failed(self, directory: LogDirectory) -> None:
         """End the moves into that directory."""

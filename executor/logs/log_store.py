@@ -54,7 +54,6 @@ class LogStore:
         """The requested directories of logs that do not exist yet (KIP-113)."""
         self._by_path = {str(directory.path): directory for directory in directories}
         self._log_counts: Counter[Path] = Counter()
-        """The logs in each directory."""
         self._opening: Counter[Path] = Counter()
         """The logs being created in each directory, in parallel."""
         self._volumes: dict[LogDirectory, asyncio.Future[tuple[int, int] | None]] = {}

@@ -63,7 +63,6 @@ class MetadataReplica:
         """The id that is in the directories; None while they are blank."""
         self._format_directories = format_directories
         self._election: ElectionState = voter.election
-        """The election state on disk."""
         self._lacks_records = voter.lacks_records
         self._settling = asyncio.Lock()
         self._changed = asyncio.Event()

@@ -33,18 +33,6 @@ class PartitionCounts(RoleListener[Replica]):
         for metric, what in _COUNTS.items():
             yield Sample(metric.of(), Kind.GAUGE, self._counts[what])
 
-    def became_leader(self, replica: Replica) -> None:
-        self._count(replica)
-
-    def became_follower(self, replica: Replica) -> None:
-        self._count(replica)
-
-    def isr_changed(self, replica: Replica) -> None:
-        self._count(replica)
-
-    def stopped(self, replica: Replica) -> None:
-        self._count(replica)
-
     def deleted(self, replica: Replica) -> None:
         self._counts.subtract(self._counted.pop(replica, ()))
 
@@ -58,6 +46,8 @@ class PartitionCounts(RoleListener[Replica]):
             self._counted[replica] = now
         else:
             self._counted.pop(replica, None)
+
+    became_leader = became_follower = isr_changed = stopped = _count
 
 
 def _how_it_is(replica: Replica) -> tuple[str, ...]:

@@ -80,14 +80,10 @@ class TopicSettings:
         """Begin with the configuration at the broker's start."""
         self.defaults = PartitionSettings.of(checked_topic_config(config, {}))
         self._started_with: Final = config
-        self._config = config
+        self.config = config
+        """The broker's, with its dynamic values."""
         self._own: dict[str, PartitionSettings] = {}
         """Settings of the topics with a configuration of their own."""
-
-    @property
-    def config(self) -> BrokerConfig:
-        """The broker's, with its dynamic values."""
-        return self._config
 
     def of(self, image: MetadataImage, topic: str) -> PartitionSettings:
         """Return the settings of a topic; the caller forgets a changed topic first."""
@@ -96,14 +92,14 @@ class TopicSettings:
             return self.defaults
         settings = self._own.get(topic)
         if settings is None:
-            settings = self._own[topic] = PartitionSettings.of(topic_config(self._config, own))
+            settings = self._own[topic] = PartitionSettings.of(topic_config(self.config, own))
         return settings
 
     def reconfigure(self, image: MetadataImage, broker_id: BrokerId) -> None:
         """Apply the broker's dynamic configuration; all topics may change."""
         dynamic_defaults, dynamic = image.broker_configs(None), image.broker_configs(broker_id)
-        self._config = with_dynamic(self._started_with, dynamic_defaults, dynamic)
-        self.defaults = PartitionSettings.of(topic_config(self._config, {}))
+        self.config = with_dynamic(self._started_with, dynamic_defaults, dynamic)
+        self.defaults = PartitionSettings.of(topic_config(self.config, {}))
         self._own.clear()
 
     def forget(self, topic: str) -> None:

@@ -56,7 +56,6 @@ class PartitionTable:
         _remove(self._by_name, topic, partition, replica)
 
     def get(self, topic_id: UUID, partition: int) -> Replica | None:
-        """Return this broker's replica, or None."""
         partitions = self._by_id.get(topic_id)
         return None if partitions is None else partitions.get(partition)
 

@@ -124,7 +124,6 @@ class BrokerTraffic:
         self._topics: dict[str, TopicTraffic] = {}
 
     def consumed(self, byte_count: int, distance: ReaderDistance) -> None:
-        """Count bytes sent to a consumer."""
         self.consumed_bytes[distance] += byte_count
 
     def of(self, topic: str) -> TopicTraffic:

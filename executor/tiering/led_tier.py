@@ -107,7 +107,8 @@ class LedTier:
         """Whether the manifest was found missing just now, in a store with an owner."""
         self._facts = FactsOfLog(replica)
         self._marker = read_marker(replica.log.directory)
-        self._error: TierError | None = None
+        self.error: TierError | None = None
+        """The error by which this tier stands still; None while it goes on."""
         self._summed: tuple[Manifest | None, int] = (None, 0)
         """The manifest whose objects were last summed up, and their bytes."""
 
@@ -129,11 +130,6 @@ class LedTier:
     def awaits_manifest(self) -> bool:
         """Whether it is not known yet what the tier has; the replica may serve before."""
         return not self._is_ended and self._machine.awaits_manifest
-
-    @property
-    def error(self) -> TierError | None:
-        """The error by which this tier stands still; None while it goes on."""
-        return self._error
 
     def state(self, now_ms: int) -> TierLag:
         """Return the figures of now; asked every second, so that long lists are looked through but once."""
@@ -251,7 +247,7 @@ class LedTier:
             if kind is not None:
                 self._failed(event, kind)
         elif not isinstance(event, ManifestMissing | ManifestRead):
-            self._error = None
+            self.error = None
         self._handle(event)
 
     async def _event_of(self, effect: TierEffect) -> tuple[TierEvent, TierErrorKind | None]:
@@ -371,14 +367,14 @@ class LedTier:
             self._counts.copy_errors += 1
         elif isinstance(effect, DeleteObjects):
             self._counts.delete_errors += 1
-        if self._error is None or self._error.message != event.error:
+        if self.error is None or self.error.message != event.error:
             logger.warning("%s: %s failed, and is tried again: %s", self.replica, _words(effect), event.error)
         self._note_error(event.error, kind)
 
     def _note_error(self, message: str, kind: TierErrorKind) -> None:
         topic, partition = self.replica.topic_partition
-        since_ms = monotonic_ms() if self._error is None else self._error.since_ms
-        self._error = TierError(topic, partition, message, kind, since_ms)
+        since_ms = monotonic_ms() if self.error is None else self.error.since_ms
+        self.error = TierError(topic, partition, message, kind, since_ms)
 
 
 _WORDS: Final = {

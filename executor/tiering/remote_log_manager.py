@@ -29,11 +29,7 @@ from sparklog.executor.tiering.led_tier import LedTier, TierServices
 from sparklog.executor.tiering.machine.events import PartitionIdentity, TierConfig
 from sparklog.executor.tiering.machine.first_role import FirstRole
 from sparklog.executor.tiering.machine.partition_tier import PartitionTier
-from sparklog.executor.tiering.segment_copies import (
-    COPIES_AT_A_TIME,
-    SegmentCopies,
-    remove_left_files,
-)
+from sparklog.executor.tiering.segment_copies import COPIES_AT_A_TIME, SegmentCopies, remove_left_files
 from sparklog.executor.tiering.store_turns import StoreTurns
 from sparklog.executor.tiering.tier_counts import TierError, TierLag, TierMetrics
 from sparklog.node.config import BrokerConfig
@@ -135,8 +131,7 @@ class RemoteLogManager(RoleListener[Replica]):
         for known in (self._first_roles, self._role_epochs, self._last_role_epochs):
             known.pop(replica, None)
 
-    def deleted(self, replica: Replica) -> None:
-        self.stopped(replica)
+    deleted = stopped
 
     def _note_role(self, replica: Replica) -> None:
         assert replica.leader_epoch is not None
@@ -216,7 +211,7 @@ class RemoteLogManager(RoleListener[Replica]):
             segment_bytes=log.segment_bytes,
             retention_ms=log.retention_ms,
             retention_bytes=log.retention_bytes,
-            max_lag_ms=self._config.remote_max_lag_ms,
+            max_lag_ms=self._config.sparklog_remote_max_lag_ms,
             deletes=log.deletes,
             compacts=log.compacts,
             enabled=log.remote_storage_enable,

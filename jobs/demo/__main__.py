@@ -137,7 +137,6 @@ class Source:
     records: DataFrame
     carriers: dict[str, flights.Carrier]
     month: flights.Totals
-    """Totals of the reprocessed month."""
 
     @property
     def totals(self) -> flights.Totals:

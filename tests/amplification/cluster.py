@@ -17,7 +17,7 @@ from sparklog.executor.broker import Broker
 from sparklog.executor.control.machine.broker_lifecycle import BrokerState
 from sparklog.node.calling.channel import Channel
 from sparklog.node.config import BrokerConfig
-from sparklog.node.responses.find_coordinator import CoordinatorType
+from sparklog.node.metadata.partition_for import CoordinatorType
 from sparklog.node.serving.listener import Listener, ListenerBounds, ListenerIdentity, Service
 from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
 from sparklog.protocol.errors import ErrorCode

@@ -14,9 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState
-from sparklog.driver.controller.machine.elections import (
-    remove_from_isrs,
-)
+from sparklog.driver.controller.machine.elections import remove_from_isrs
 from sparklog.node.metadata.image import BrokerRegistration
 from sparklog.node.metadata.schemas import BrokerRegistrationChangeRecord, MetadataRecord
 

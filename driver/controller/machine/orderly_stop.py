@@ -120,13 +120,11 @@ class OrderlyStop:
         self._read_only_ms: int | None = None
         self._aborted_ms: dict[str, int] = {}
         self._looks = 0
-        self._settled_looks = 0
         self._last_logs: Mapping[Partition, LogEnds] | None = None
         self._asked = False
         self._is_complete = False
 
     def step(self, facts: StopFacts, now_ms: int) -> list[StopEffect]:
-        """Return what to do now."""
         if self.phase is StopPhase.ENDED:
             return []
         if self.phase is StopPhase.METADATA:

@@ -16,7 +16,6 @@ from sparklog.protocol.types import BrokerId, TopicIdPartition
 
 class TopicIndex:
     def __init__(self, image: MetadataImage) -> None:
-        """Look through all of `image`."""
         self.load = Load()
         self.leading: Counter[BrokerId] = Counter()
         self.leaderless: dict[TopicIdPartition, None] = {}

@@ -65,7 +65,6 @@ class UnsettledPartitions:
             self._to_balance.pop(key, None)
 
     def note_preferred(self, keys: Iterable[TopicIdPartition]) -> None:
-        """Note partitions that need their preferred leaders."""
         self._to_balance.update(dict.fromkeys(key for key in keys if key not in self._noted))
 
     def take(self, limit: int) -> dict[TopicIdPartition, bool]:

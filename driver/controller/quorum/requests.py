@@ -130,7 +130,6 @@ def vote_request(cluster_id: str | None, directory_id: UUID, ask: AskVote) -> vo
 def begin_quorum_epoch_request(
     cluster_id: str, key: VoterKey, leader_epoch: LeaderEpoch, host: str, port: int
 ) -> begin_quorum_epoch.BeginQuorumEpochRequest:
-    """Return the announcement of a leader that listens on `host`:`port`."""
     partition = begin_quorum_epoch.PartitionData(
         partition_index=0,
         voter_directory_id=key.directory_id,

@@ -100,7 +100,7 @@ class ControllerTier:
             store = open_store(config.remote_uri, config.remote_options)
         except RemoteUriError as error:
             raise StartError(str(error)) from error
-        return cls(store, application, address, config.remote_metadata_lag_ms, config)
+        return cls(store, application, address, config.sparklog_remote_metadata_lag_ms, config)
 
     @property
     def owner_epoch(self) -> int | None:
@@ -219,7 +219,6 @@ class ControllerTier:
         self._beginning = asyncio.get_running_loop().create_task(self._begin(cluster_id))
 
     def committed(self, snapshot: MetadataSnapshot) -> None:
-        """Note a committed state of the metadata."""
         self._newest = snapshot
         if self._deletions is not None:
             self._deletions.committed(snapshot.image)

@@ -9,11 +9,7 @@ from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
-from pyiceberg.table.update import (
-    AssertTableUUID,
-    TableRequirement,
-    TableUpdate,
-)
+from pyiceberg.table.update import AssertTableUUID, TableRequirement, TableUpdate
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 
 from sparklog.driver.controller.tables.table_errors import StaleTableError

@@ -56,11 +56,7 @@ from sparklog.driver.controller.tables.machine.next_commit import partition_valu
 from sparklog.driver.controller.tables.machine.snapshot_refs import TableRef
 from sparklog.driver.controller.tables.machine.table_files import LiveFile, TableFile
 from sparklog.driver.controller.tables.named_by_table import held_files, metadata_in_use, table_refs
-from sparklog.driver.controller.tables.partition_spec import (
-    TIMESTAMP_ID,
-    has_partitions,
-    partition_spec,
-)
+from sparklog.driver.controller.tables.partition_spec import TIMESTAMP_ID, has_partitions, partition_spec
 from sparklog.driver.controller.tables.table_errors import StaleTableError, TableRefusedError
 from sparklog.node.remote_log.segments.segment_format import US_PER_MS
 

@@ -29,7 +29,6 @@ MOST_WRITERS: Final = 8
 
 
 def table_file(footer: SegmentFooter, partition: int, size_bytes: int) -> TableFile:
-    """Return an object of this footer as a file of the table."""
     groups = footer.row_groups
     return TableFile(
         footer.name,

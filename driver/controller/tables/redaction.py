@@ -41,7 +41,6 @@ class Redaction:
         return _ASSIGNED.sub(rf"\1{_HIDDEN}", _SCHEME.sub(rf"\1 {_HIDDEN}", text))
 
     def trace(self, error: BaseException) -> str:
-        """Return the traceback of an error."""
         return self("".join(traceback.format_exception(error)))
 
 

@@ -30,18 +30,14 @@ from sparklog.driver.controller.tables.redaction import Redaction
 from sparklog.driver.controller.tables.store_properties import left_out, store_properties, table_uri
 from sparklog.driver.controller.tables.table_errors import TableRefusedError
 from sparklog.driver.controller.tables.table_keeper import TableKeeper
-from sparklog.driver.controller.tables.table_marker import (
-    MarkerFormatError,
-    TableMarker,
-    decode_marker,
-)
+from sparklog.driver.controller.tables.table_marker import MarkerFormatError, TableMarker, decode_marker
 from sparklog.node.config import BrokerConfig, ConfigError, topic_config
-from sparklog.node.config.keys.remote_log_keys import OPTION_PREFIX
 from sparklog.node.config.keys.table_keys import TABLE_ENABLE, TableConfig, table_config
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.remote_log.machine.names import TABLE_MARKERS
 from sparklog.node.remote_log.object_store import ObjectMissingError, ObjectStore, StoreError
 from sparklog.node.remote_log.segments.segment_format import SCHEMA
+from sparklog.node.remote_log.uri import OPTION_PREFIX
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -251,8 +247,8 @@ class TopicTables:
 
     def _settings(self, config: TableConfig) -> TableSettings:
         return TableSettings(
-            self._config.table_commit_interval_ms,
-            self._config.table_snapshot_retention_ms,
+            self._config.sparklog_table_commit_interval_ms,
+            self._config.sparklog_table_snapshot_retention_ms,
             Retention.FOREVER if config.keeps_rows else Retention.TOPIC,
             PartitionedBy(config.partition_by),
             config.value_schema,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, TopicPartition
-from sparklog.user.client.groups import CommittedOffset, GroupDescription, ListedGroup
+from sparklog.user.client.groups import CommittedOffset, GroupDescription, GroupMember, ListedGroup
 
 _STATES: Final = (
     "PreparingRebalance",
@@ -57,18 +57,6 @@ class GroupSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMemberStatus:
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    member_epoch: int | None
-    subscription: str | None
-    assignment: tuple[TopicPartition, ...] | None
-    """None for a member that is not a consumer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPartition:
     """A partition with a committed offset of the group, or assigned to a member."""
 
@@ -93,7 +81,7 @@ class GroupStatus:
     group_epoch: int | None
     assignment_epoch: int | None
     lag: int | None
-    members: tuple[GroupMemberStatus, ...]
+    members: tuple[GroupMember, ...]
     partitions: tuple[GroupPartition, ...]
     """The largest lag first."""
 
@@ -157,14 +145,8 @@ def group_status(
         assignment_epoch=description.assignment_epoch,
         lag=lag_of(committed, extents),
         members=tuple(
-            GroupMemberStatus(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                member_epoch=member.member_epoch,
-                subscription=member.subscription,
-                assignment=None if member.assignment is None else tuple(sorted(member.assignment)),
+            member._replace(
+                assignment=None if member.assignment is None else tuple(sorted(member.assignment))
             )
             for member in sorted(description.members, key=lambda member: (member.client_id, member.member_id))
         ),

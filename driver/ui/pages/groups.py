@@ -3,13 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sparklog.driver.ui.machine.groups import (
-    GroupMemberStatus,
-    GroupPartition,
-    GroupStatus,
-    GroupSummary,
-    is_moving,
-)
+from sparklog.driver.ui.machine.groups import GroupPartition, GroupStatus, GroupSummary, is_moving
 from sparklog.driver.ui.pages.html import Content, Html, element, joined, link_to, log_page
 from sparklog.driver.ui.pages.number_formats import count
 from sparklog.driver.ui.pages.tables import (
@@ -25,6 +19,7 @@ from sparklog.driver.ui.pages.tables import (
     shortened,
     table,
 )
+from sparklog.user.client.groups import GroupMember
 
 _SHOWN_PARTITIONS: Final = 20
 """Most partitions shown of a member, whose row stays one line."""
@@ -146,7 +141,7 @@ def _state(state: str) -> Html:
     return element("span", state, class_=f"badge {colour}")
 
 
-def _member(member: GroupMemberStatus) -> list[Cell]:
+def _member(member: GroupMember) -> list[Cell]:
     return [
         plain(member.client_id),
         plain(member.client_host),
@@ -158,7 +153,7 @@ def _member(member: GroupMemberStatus) -> list[Cell]:
     ]
 
 
-def _assigned(member: GroupMemberStatus) -> str:
+def _assigned(member: GroupMember) -> str:
     if member.assignment is None:
         return "not a consumer's"
     shown = ", ".join(map(str, member.assignment[:_SHOWN_PARTITIONS]))

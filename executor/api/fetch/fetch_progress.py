@@ -161,12 +161,12 @@ class FetchProgress:
     """The results of one pass over the changed partitions."""
 
     __slots__ = (
-        "_found_bytes",
         "_must_answer",
         "cached_only",
         "cold",
         "first_at_ms",
         "found",
+        "found_bytes",
         "has_records",
         "left_bytes",
         "loads",
@@ -188,7 +188,7 @@ class FetchProgress:
         """The look-ups in the object store after which more can be read."""
         self.left_bytes = params.max_bytes
         self.has_records = False
-        self._found_bytes = 0
+        self.found_bytes = 0
         self._must_answer = False
 
     def add(self, fetched: FetchedPartition) -> None:
@@ -200,7 +200,7 @@ class FetchProgress:
             self.has_records = True
             if fetched.is_remote:
                 self._must_answer = True
-            self._found_bytes += size_bytes
+            self.found_bytes += size_bytes
             self.left_bytes = max(0, self.left_bytes - size_bytes)
         elif fetched.sends_elsewhere:
             self._must_answer = True
@@ -216,13 +216,9 @@ class FetchProgress:
         self.found.append(fetched)
 
     @property
-    def found_bytes(self) -> int:
-        return self._found_bytes
-
-    @property
     def is_enough(self) -> bool:
         """Whether the request can be answered now."""
-        return self._must_answer or self._found_bytes >= self.params.min_bytes
+        return self._must_answer or self.found_bytes >= self.params.min_bytes
 
     def sent(self, context: FetchContext) -> None:
         """Remember in a session the offsets that the answer carries."""

@@ -10,9 +10,10 @@ one knows means that another version of the software is in charge.
 Source: Kafka's CoordinatorRecordSerde.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from struct import Struct
+from types import ModuleType
 from typing import Any, Final
 
 from sparklog.executor.coordinators.records import consumer_offsets, transaction_state
@@ -71,10 +72,15 @@ class _RecordType:
 
 
 class RecordTypes:
-    def __init__(self, types: Iterable[tuple[type[CoordinatorKey], type[CoordinatorValue]]]) -> None:
+    """The record types of a module: a key and a value with the same `__api_key__`."""
+
+    def __init__(self, module: ModuleType) -> None:
+        classes = [each for each in vars(module).values() if hasattr(each, "__api_key__")]
+        values = {each.__api_key__: each for each in classes if issubclass(each, CoordinatorValue)}
         self._types: Mapping[int, _RecordType] = {
-            key_type.__api_key__: _RecordType(key_type, value_type, to_newest(value_type))
-            for key_type, value_type in types
+            each.__api_key__: _RecordType(each, values[each.__api_key__], to_newest(values[each.__api_key__]))
+            for each in classes
+            if issubclass(each, CoordinatorKey)
         }
 
     def decode(
@@ -114,36 +120,5 @@ def _decode(entity_type: type[Any], data: bytes | memoryview) -> Any:
     return entity
 
 
-CONSUMER_OFFSETS_RECORDS: Final = RecordTypes(
-    (
-        (consumer_offsets.LegacyOffsetCommitKey, consumer_offsets.LegacyOffsetCommitValue),
-        (consumer_offsets.OffsetCommitKey, consumer_offsets.OffsetCommitValue),
-        (consumer_offsets.GroupMetadataKey, consumer_offsets.GroupMetadataValue),
-        (consumer_offsets.ConsumerGroupMetadataKey, consumer_offsets.ConsumerGroupMetadataValue),
-        (
-            consumer_offsets.ConsumerGroupPartitionMetadataKey,
-            consumer_offsets.ConsumerGroupPartitionMetadataValue,
-        ),
-        (consumer_offsets.ConsumerGroupMemberMetadataKey, consumer_offsets.ConsumerGroupMemberMetadataValue),
-        (
-            consumer_offsets.ConsumerGroupTargetAssignmentMetadataKey,
-            consumer_offsets.ConsumerGroupTargetAssignmentMetadataValue,
-        ),
-        (
-            consumer_offsets.ConsumerGroupTargetAssignmentMemberKey,
-            consumer_offsets.ConsumerGroupTargetAssignmentMemberValue,
-        ),
-        (
-            consumer_offsets.ConsumerGroupCurrentMemberAssignmentKey,
-            consumer_offsets.ConsumerGroupCurrentMemberAssignmentValue,
-        ),
-        (
-            consumer_offsets.ConsumerGroupRegularExpressionKey,
-            consumer_offsets.ConsumerGroupRegularExpressionValue,
-        ),
-    )
-)
-
-TRANSACTION_STATE_RECORDS: Final = RecordTypes(
-    ((transaction_state.TransactionLogKey, transaction_state.TransactionLogValue),)
-)
+CONSUMER_OFFSETS_RECORDS: Final = RecordTypes(consumer_offsets)
+TRANSACTION_STATE_RECORDS: Final = RecordTypes(transaction_state)

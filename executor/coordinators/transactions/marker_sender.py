@@ -90,22 +90,6 @@ class MarkerSender(RoleListener[Replica]):
         self._outstanding.metadata_changed(image, self._now_ms())
         self._go_on()
 
-    def became_leader(self, replica: Replica) -> None:
-        """Forget the markers: the loaded coordinator adds its own."""
-        self._forget(replica)
-
-    def became_follower(self, replica: Replica) -> None:
-        self._forget(replica)
-
-    def stopped(self, replica: Replica) -> None:
-        self._forget(replica)
-
-    def suspended(self, replica: Replica) -> None:
-        self._forget(replica)
-
-    def deleted(self, replica: Replica) -> None:
-        self._forget(replica)
-
     async def stop(self) -> None:
         self._stopped = True
         for timer in (self._timer, self._goes_on):
@@ -119,6 +103,9 @@ class MarkerSender(RoleListener[Replica]):
     def _forget(self, replica: Replica) -> None:
         if replica.topic_partition.topic == TRANSACTION_STATE_TOPIC:
             self._outstanding.forget(replica.topic_partition.partition)
+
+    became_leader = became_follower = stopped = suspended = deleted = _forget
+    """A loaded coordinator adds its own markers."""
 
     def _go_on_soon(self) -> None:
         if self._goes_on is None:

@@ -47,7 +47,6 @@ class SuspectedBrokers:
         self._just_fenced: dict[BrokerId, _Fenced] = {}
 
     def connection_lost(self, broker_id: BrokerId, now_ms: int) -> None:
-        """Note that a connection to the broker broke, or one was refused."""
         if _is_live(self._image, broker_id):
             self._lost_ms.setdefault(broker_id, now_ms)
 

@@ -84,7 +84,6 @@ class SegmentWrites:
         return names
 
     def confirmed(self, manifest: Manifest) -> None:
-        """Note that this manifest is in the store."""
         effect = None if self.written is None else self.written.effect
         if isinstance(effect, RewriteSegments) and not set(effect.segments).intersection(manifest.segments):
             self._rewritten = (self._rewritten[0], effect.end_offset)
@@ -164,7 +163,6 @@ class SegmentWrites:
 
 
 def names_of(effect: WriteSegment) -> list[str]:
-    """Return the names of the objects that an effect may write."""
     if isinstance(effect, CopySegment):
         return [effect.segment_name, effect.producers_name]
     return [effect.segment_name]

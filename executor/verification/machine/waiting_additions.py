@@ -17,10 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kio.schema.add_partitions_to_txn.v5.request import (
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
+from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
 
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import ProducerEpoch, ProducerId, TopicPartition
@@ -49,12 +46,10 @@ class TransactionOperation(Enum):
 
     @classmethod
     def of_produce(cls, version: int) -> "TransactionOperation":
-        """Return the level of a Produce version."""
         return cls(0 if version < 11 else 1 if version < 12 else 2)
 
     @classmethod
     def of_txn_offset_commit(cls, version: int) -> "TransactionOperation":
-        """Return the level of a TxnOffsetCommit version."""
         return cls(0 if version < 4 else 1 if version < 5 else 2)
 
 

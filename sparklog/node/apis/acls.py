@@ -22,7 +22,6 @@ CREATE_ACLS: Final = ApiRow(
     SupportedVersions(1, 3),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.ALTER)),
-    forwarded=True,
     refused=each_item("creations", "results"),
     parts=Parts("creations", "results", id),
 )
@@ -32,7 +31,6 @@ DELETE_ACLS: Final = ApiRow(
     SupportedVersions(1, 3),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.ALTER)),
-    forwarded=True,
     refused=each_item("filters", "filter_results"),
     parts=Parts("filters", "filter_results", id),
 )

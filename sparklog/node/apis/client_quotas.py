@@ -47,7 +47,6 @@ ALTER_CLIENT_QUOTAS: Final = ApiRow(
     SupportedVersions(0, 1),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.ALTER_CONFIGS)),
-    forwarded=True,
     refused=_alteration_refused,
     parts=Parts(
         "entries",

@@ -74,7 +74,6 @@ UPDATE_FEATURES: Final = ApiRow(
     SupportedVersions(1, 1),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.ALTER), many=False),
-    forwarded=True,
 )
 
 UNREGISTER_BROKER: Final = ApiRow(
@@ -82,5 +81,4 @@ UNREGISTER_BROKER: Final = ApiRow(
     SupportedVersions(0, 0),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.ALTER), many=False),
-    forwarded=True,
 )

@@ -28,7 +28,6 @@ ALTER_CONFIGS: Final = ApiRow(
     SupportedVersions(0, 2),
     broker=FORWARDED,
     controller=Offer(of_altered_resources),
-    forwarded=True,
     refused=each_item("resources", "responses", "resource_type", "resource_name"),
     parts=Parts("resources", "responses", _resource),
 )
@@ -38,7 +37,6 @@ INCREMENTAL_ALTER_CONFIGS: Final = ApiRow(
     SupportedVersions(0, 1),
     broker=FORWARDED,
     controller=Offer(of_altered_resources),
-    forwarded=True,
     refused=each_item("resources", "responses", "resource_type", "resource_name"),
     parts=Parts("resources", "responses", _resource),
 )

@@ -2,15 +2,16 @@
 
 from typing import Any, Final
 
-from sparklog.node.acls.acl import AclOperation
+from sparklog.node.acls.acl import AclOperation, AclResourceType
 from sparklog.node.apis.refusals import item, said
 from sparklog.node.apis.row import ApiRow, Offer
 from sparklog.node.authorization.guards import groups as guards
 from sparklog.node.authorization.guards.guard import answer_to
+from sparklog.node.authorization.guards.topics import of_named
 from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
 from sparklog.protocol.errors import KafkaError
 
-_OF_MEMBER: Final = Offer(guards.of_group(AclOperation.READ), under_lease=True)
+_OF_MEMBER: Final = Offer(of_named((AclOperation.READ, AclResourceType.GROUP)), under_lease=True)
 
 
 def _no_coordinator(body: Any, error: KafkaError) -> Any:

@@ -39,7 +39,6 @@ ELECT_LEADERS: Final = ApiRow(
     SupportedVersions(0, 2),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.ALTER)),
-    forwarded=True,
     refused=_election_refused,
     parts=Parts(
         "topic_partitions",
@@ -56,7 +55,6 @@ ALTER_PARTITION_REASSIGNMENTS: Final = ApiRow(
     SupportedVersions(0, 1),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.ALTER)),
-    forwarded=True,
     refused=each_topic("responses"),
     parts=Parts(
         "topics",
@@ -90,6 +88,5 @@ LIST_PARTITION_REASSIGNMENTS: Final = ApiRow(
     SupportedVersions(0, 0),
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.DESCRIBE)),
-    forwarded=True,
     refused=_listing_refused,
 )

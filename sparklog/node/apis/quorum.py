@@ -24,5 +24,4 @@ DESCRIBE_QUORUM: Final = ApiRow(
     broker=FORWARDED,
     controller=Offer(of_cluster(AclOperation.DESCRIBE), many=False),
     quorum=_ONE_PARTITION,
-    forwarded=True,
 )

@@ -65,6 +65,8 @@ class Offer:
     """Whether a broker answers only while it holds its lease."""
     answers_errors: bool = False
     """Whether a KafkaError of the handler is answered by the row's refusal; else it ends the connection."""
+    forwards: bool = False
+    """Whether brokers forward it to the controller."""
     versions: SupportedVersions | None = None
     """The versions on these listeners, if they are not those of the row."""
     fixed_reader: Callable[[int], FixedReader | None] | None = None
@@ -79,7 +81,7 @@ def in_response(body: Any, error: KafkaError) -> Response:
     return answer_to(body, error_code=error.error_code, error_message=error.message)
 
 
-FORWARDED: Final = Offer(answers_errors=True)
+FORWARDED: Final = Offer(answers_errors=True, forwards=True)
 """The offer of a broker that forwards the request to the controller."""
 
 
@@ -99,8 +101,6 @@ class ApiRow:
     quorum: Offer | None = None
     answered_by_listener: bool = False
     """Whether every listener answers it by itself, before a connection has a principal."""
-    forwarded: bool = False
-    """Whether brokers forward it to the controller."""
     also_in_envelope: bool = False
     """Whether the controller also answers it in an Envelope, although brokers answer it themselves."""
     refused: Refused = in_response
@@ -111,6 +111,10 @@ class ApiRow:
     deletes no partitions."""
     memory_times: int = USUAL_TIMES
     """Peak memory of a request and its answer, in multiples of the memory that its items are counted for."""
+
+    @property
+    def forwarded(self) -> bool:
+        return self.broker is not None and self.broker.forwards
 
     @property
     def is_in_envelope(self) -> bool:

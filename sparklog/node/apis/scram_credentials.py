@@ -39,6 +39,5 @@ ALTER_USER_SCRAM_CREDENTIALS: Final = ApiRow(
     # Decided in one go, and hence about few users.
     broker=replace(FORWARDED, many=False),
     controller=Offer(of_cluster(AclOperation.ALTER), many=False),
-    forwarded=True,
     refused=_alteration_refused,
 )

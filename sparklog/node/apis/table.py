@@ -46,7 +46,6 @@ FORWARDED_APIS: Final = frozenset(row.api_key for row in ROWS.values() if row.fo
 CLIENT_VERSIONS: Final[Mapping[ApiKey, SupportedVersions]] = MappingProxyType(
     {row.api_key: row.versions for row in ROWS.values() if row.versions is not None}
 )
-"""The APIs and versions that clients are offered."""
 
 
 def memory_times(api_key: int) -> int:

@@ -2,15 +2,18 @@
 
 from typing import Any, Final
 
+from sparklog.node.acls.acl import AclOperation, AclResourceType
 from sparklog.node.apis.refusals import item, items, said
 from sparklog.node.apis.row import ApiRow, Offer
 from sparklog.node.authorization.guards import transactions as guards
 from sparklog.node.authorization.guards.guard import answer_to
+from sparklog.node.authorization.guards.topics import of_named
 from sparklog.node.serving.requests import Request
 from sparklog.protocol.codec.apis import ApiKey, SupportedVersions
 from sparklog.protocol.errors import KafkaError
 
 _FIRST_ADD_PARTITIONS_OF_BROKERS: Final = 4
+_WRITE: Final = (AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)
 
 
 def _no_producer(body: Any, error: KafkaError) -> Any:
@@ -61,11 +64,11 @@ ADD_PARTITIONS_TO_TXN: Final = ApiRow(
 ADD_OFFSETS_TO_TXN: Final = ApiRow(
     ApiKey.ADD_OFFSETS_TO_TXN,
     SupportedVersions(0, 4),
-    broker=Offer(guards.add_offsets_to_txn, under_lease=True),
+    broker=Offer(of_named(_WRITE, (AclOperation.READ, AclResourceType.GROUP)), under_lease=True),
 )
 
 END_TXN: Final = ApiRow(
-    ApiKey.END_TXN, SupportedVersions(0, 5), broker=Offer(guards.end_txn, under_lease=True)
+    ApiKey.END_TXN, SupportedVersions(0, 5), broker=Offer(of_named(_WRITE), under_lease=True)
 )
 
 

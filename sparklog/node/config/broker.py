@@ -1,10 +1,10 @@
 """The broker's configuration: which of Kafka's keys are honoured, with Kafka's names and, mostly, defaults.
 
-Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`. It has fourteen parts, each
-with the values derived from its keys: listeners, replication, the controller, logs, their cleaner, their
-tier, tables, quotas, the coordinators' topics, groups, transactions, the authorizer, TLS and SASL. Defaults
-differ from Kafka's where a broker here differs: it listens on loopback only, the application gives its
-directories, and the controller shuts it down and fences it sooner.
+Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`, and `keys/broker.txt` has its
+type, default, limits and documentation. Its parts, each with the values derived from its keys, are listeners,
+replication, the controller, racks, logs, their tier, tables, quotas, groups, transactions, the authorizer,
+TLS and SASL. Defaults differ from Kafka's where a broker here differs: it listens on loopback only, the
+application gives its directories, and the controller shuts it down and fences it sooner.
 
 Source: Kafka 4.3's KafkaConfig; `tests/compat/test_config_keys.py` compares the two.
 """
@@ -15,34 +15,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from sparklog.node.config.definition import (
-    BOOLEAN,
-    INT,
-    LIST,
-    LONG,
-    STRING,
-    ConfigError,
-    at_least,
-    config_key,
-    find_key,
-    keys_by_attribute,
-)
+from sparklog.node.config.definition import ConfigError, find_key
+from sparklog.node.config.key_table import broker_key, keys_by_attribute
 from sparklog.node.config.keys.authorizer_keys import AuthorizerKeys
-from sparklog.node.config.keys.cleaner_keys import CleanerKeys
 from sparklog.node.config.keys.controller_keys import ControllerKeys
-from sparklog.node.config.keys.coordinator_keys import CoordinatorKeys
 from sparklog.node.config.keys.group_keys import GroupKeys
 from sparklog.node.config.keys.ignored_group_keys import IGNORED_GROUP_KEYS
 from sparklog.node.config.keys.kafka_keys import KAFKA_BROKER_KEYS
 from sparklog.node.config.keys.listener_keys import ListenerKeys
 from sparklog.node.config.keys.quota_keys import QuotaKeys
 from sparklog.node.config.keys.rack_keys import RackKeys
-from sparklog.node.config.keys.remote_log_keys import (
-    REMOTE_URI,
-    SYSTEM_ENABLE,
-    RemoteLogKeys,
-    is_store_option,
-)
+from sparklog.node.config.keys.remote_log_keys import SYSTEM_ENABLE, RemoteLogKeys, is_store_option
 from sparklog.node.config.keys.replication_keys import ReplicationKeys
 from sparklog.node.config.keys.sasl_keys import SaslKeys
 from sparklog.node.config.keys.table_keys import TableBrokerKeys, is_catalog_option
@@ -58,6 +41,7 @@ from sparklog.node.config.listeners import BootstrapServer, parse_bootstrap_serv
 from sparklog.node.config.log_defaults import LogDefaults
 from sparklog.node.endpoints import SecurityProtocol
 from sparklog.node.limits.connection_quotas import ListenerLimits
+from sparklog.node.remote_log.uri import URI_KEY
 from sparklog.protocol.types import BrokerId
 
 MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
@@ -75,11 +59,9 @@ class BrokerConfig(
     ControllerKeys,
     RackKeys,
     LogDefaults,
-    CleanerKeys,
     RemoteLogKeys,
     TableBrokerKeys,
     QuotaKeys,
-    CoordinatorKeys,
     GroupKeys,
     TransactionKeys,
     AuthorizerKeys,
@@ -103,59 +85,25 @@ class BrokerConfig(
     """The keys of single listeners (`sparklog.node.config.listener_overrides`), by listener name."""
 
     # Identity, which the cluster assigns
-    node_id: int | None = config_key(
-        INT, None, "The broker's id, kept in its data directory.", at_least(0), assigned=True
-    )
-    broker_rack: str | None = config_key(STRING, None, "The rack job that runs the broker.", assigned=True)
+    node_id: int | None = broker_key("node.id", assigned=True)
+    broker_rack: str | None = broker_key("broker.rack", assigned=True)
 
     # Topics
-    num_partitions: int = config_key(
-        INT, 1, "The partitions of a new topic if the request gives no number.", at_least(1)
-    )
-    default_replication_factor: int = config_key(
-        INT,
-        1,
-        "The replicas of a partition if the request gives no number: the number of racks, at most 3, if not"
-        " set.",
-        at_least(1),
-    )
-    auto_create_topics_enable: bool = config_key(
-        BOOLEAN, True, "Whether asking for a topic's metadata may create it."
-    )
-    delete_topic_enable: bool = config_key(BOOLEAN, True, "Whether topics can be deleted.")
-    auto_leader_rebalance_enable: bool = config_key(
-        BOOLEAN, True, "Whether leadership returns to preferred replicas by itself."
-    )
-    leader_imbalance_check_interval_seconds: int = config_key(
-        LONG, 300, "How often the controller looks for leaderships to return.", at_least(1)
-    )
-    unclean_leader_election_enable: bool = config_key(
-        BOOLEAN, False, "Whether a replica outside the ISR may lead, losing records, when no other can."
-    )
-    unclean_leader_election_interval_ms: int = config_key(
-        LONG,
-        300000,
-        "How often the controller looks for partitions whose topics have come to allow unclean elections.",
-        at_least(1),
-    )
-    min_insync_replicas: int = config_key(
-        INT, 1, "The smallest ISR with which acks=all is acknowledged.", at_least(1)
-    )
+    num_partitions: int = broker_key("num.partitions")
+    default_replication_factor: int = broker_key("default.replication.factor")
+    auto_create_topics_enable: bool = broker_key("auto.create.topics.enable")
+    delete_topic_enable: bool = broker_key("delete.topic.enable")
+    auto_leader_rebalance_enable: bool = broker_key("auto.leader.rebalance.enable")
+    leader_imbalance_check_interval_seconds: int = broker_key("leader.imbalance.check.interval.seconds")
+    unclean_leader_election_enable: bool = broker_key("unclean.leader.election.enable")
+    unclean_leader_election_interval_ms: int = broker_key("unclean.leader.election.interval.ms")
+    min_insync_replicas: int = broker_key("min.insync.replicas")
 
     # Directories and threads
-    log_dir: tuple[str, ...] | None = config_key(
-        LIST, None, "The data directory, where log.dirs is not set; the application's own if neither is."
-    )
-    log_dirs: tuple[str, ...] | None = config_key(LIST, None, "The data directories.")
-    background_threads: int = config_key(
-        INT,
-        10,
-        "How many threads do file work outside the event loop; log maintenance has its own.",
-        at_least(1),
-    )
-    num_recovery_threads_per_data_dir: int = config_key(
-        INT, 2, "How many threads open and recover the logs of a directory.", at_least(1)
-    )
+    log_dir: tuple[str, ...] | None = broker_key("log.dir")
+    log_dirs: tuple[str, ...] | None = broker_key("log.dirs")
+    background_threads: int = broker_key("background.threads")
+    num_recovery_threads_per_data_dir: int = broker_key("num.recovery.threads.per.data.dir")
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, str], *, racks: int | None = None) -> Self:
@@ -172,7 +120,7 @@ class BrokerConfig(
         if racks is not None:
             for name in BOUND_BY_RACKS:
                 raw.setdefault(name, str(min(racks, MAX_DEFAULT_REPLICATION_FACTOR)))
-        if raw.get(REMOTE_URI, "").strip():
+        if raw.get(URI_KEY, "").strip():
             raw.setdefault(SYSTEM_ENABLE, "true")
         values: dict[str, Any] = {}
         for name, text in raw.items():

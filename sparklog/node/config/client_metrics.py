@@ -10,7 +10,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from sparklog.node.config.definition import ConfigError, ConfigKey, ConfigType, between
+from sparklog.node.config.definition import ConfigError, ConfigKey
+from sparklog.node.config.key_table import read_keys
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
 INTERVAL_MS: Final = "interval.ms"
@@ -19,27 +20,7 @@ MATCH: Final = "match"
 DEFAULT_INTERVAL_MS: Final = 300_000
 _PATTERNS_KEPT: Final = 256
 
-CLIENT_METRICS_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
-    {
-        key.name: key
-        for key in (
-            ConfigKey(METRICS, ConfigType.LIST, (), "Prefixes of the metrics that clients push; * for all."),
-            ConfigKey(
-                INTERVAL_MS,
-                ConfigType.INT,
-                DEFAULT_INTERVAL_MS,
-                "How often they push them.",
-                between(100, 3_600_000),
-            ),
-            ConfigKey(
-                MATCH,
-                ConfigType.LIST,
-                (),
-                "Which clients are meant, as name=pattern; all if there is none.",
-            ),
-        )
-    }
-)
+CLIENT_METRICS_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(read_keys("client_metrics.txt"))
 
 MATCHED: Final = (
     "client_id",

@@ -7,7 +7,7 @@ allowed range.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
@@ -123,7 +123,7 @@ class ConfigKey:
         """
         shown = HIDDEN if self.sensitive else text
         try:
-            value = _read(self.type, text.strip())
+            value = read_value(self.type, text.strip())
         except ValueError as error:
             raise ConfigError(self.name, shown, f"expected {self._expected()}") from error
         if self.rule is not None and not self.rule.accepts(value):
@@ -149,29 +149,6 @@ class ConfigKey:
         return f"{article} {self.type.name.lower()}{rule}"
 
 
-def config_key(
-    config_type: ConfigType,
-    default: ConfigValue,
-    documentation: str,
-    rule: Rule | None = None,
-    *,
-    name: str = "",
-    assigned: bool = False,
-) -> Any:
-    """Return a dataclass field that is a key: its default is the key's.
-
-    The key has the field's name, with `.` for `_`, if no other one is given; see `keys_by_attribute`.
-    """
-    key = ConfigKey(name, config_type, default, documentation, rule, assigned=assigned)
-    return field(default=default, metadata={"key": key})
-
-
-def keys_by_attribute(configuration: type) -> dict[str, ConfigKey]:
-    """Return the keys of a dataclass, by the names of their fields."""
-    keys = {item.name: item.metadata["key"] for item in fields(configuration) if "key" in item.metadata}
-    return {name: replace(key, name=key.name or name.replace("_", ".")) for name, key in keys.items()}
-
-
 def find_key(keys: Mapping[str, ConfigKey], name: str, known_to_kafka: Iterable[str], kind: str) -> ConfigKey:
     """Return the key of that name.
 
@@ -188,7 +165,8 @@ def find_key(keys: Mapping[str, ConfigKey], name: str, known_to_kafka: Iterable[
     raise ConfigError(name, None, f"no such {kind} configuration{hint}")
 
 
-def _read(config_type: ConfigType, text: str) -> ConfigValue:
+def read_value(config_type: ConfigType, text: str) -> ConfigValue:
+    """Return the value of a text without blanks around it; raise a ValueError if it is not of the type."""
     match config_type:
         case ConfigType.BOOLEAN:
             if text.lower() not in ("true", "false"):

@@ -41,36 +41,22 @@ _THREADS_OF_STARTS: Final = frozenset(
 )
 """Read at a broker's start only: a change is kept without an effect."""
 
+_FURTHER_NAMES: Final = """
+follower.fetch.last.tiered.offset.enable group.consumer.assignment.interval.ms log.cleaner.threads
+log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.load.factor
+log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second follower.replication.throttled.rate
+leader.replication.throttled.rate max.connection.creation.rate max.connections max.connections.per.ip
+max.connections.per.ip.overrides producer.id.expiration.ms remote.fetch.max.wait.ms
+remote.list.offsets.request.timeout.ms remote.log.manager.copy.max.bytes.per.second
+remote.log.manager.fetch.max.bytes.per.second replica.alter.log.dirs.io.max.bytes.per.second
+sparklog.balance.enable sparklog.read.only sparklog.replace.after.ms
+transaction.partition.verification.enable
+"""
+
 DYNAMIC_KEYS: Final = (
     frozenset(synonyms[0].name for synonyms in TOPIC_SYNONYMS.values() if synonyms) - {SYSTEM_ENABLE}
-    | {
-        "follower.fetch.last.tiered.offset.enable",
-        "group.consumer.assignment.interval.ms",
-        "log.cleaner.threads",
-        "log.cleaner.backoff.ms",
-        "log.cleaner.dedupe.buffer.size",
-        "log.cleaner.io.buffer.load.factor",
-        "log.cleaner.io.buffer.size",
-        "log.cleaner.io.max.bytes.per.second",
-        "follower.replication.throttled.rate",
-        "leader.replication.throttled.rate",
-        "max.connection.creation.rate",
-        "max.connections",
-        "max.connections.per.ip",
-        "max.connections.per.ip.overrides",
-        "producer.id.expiration.ms",
-        "remote.fetch.max.wait.ms",
-        "remote.list.offsets.request.timeout.ms",
-        "remote.log.manager.copy.max.bytes.per.second",
-        "remote.log.manager.fetch.max.bytes.per.second",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-        "sparklog.balance.enable",
-        BROKERS_PER_RACK_KEY,
-        RACKS_KEY,
-        "sparklog.read.only",
-        "sparklog.replace.after.ms",
-        "transaction.partition.verification.enable",
-    }
+    | {BROKERS_PER_RACK_KEY, RACKS_KEY}
+    | set(_FURTHER_NAMES.split())
     | _THREADS_OF_STARTS
 )
 """Defaults of topics under their first names, keys of the cleaner and of the tier, quotas, connection limits,

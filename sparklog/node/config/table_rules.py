@@ -1,7 +1,5 @@
 """The values of a table's keys that go together, and with the topic's other keys."""
 
-from typing import Protocol
-
 from sparklog.node.config.definition import ConfigError
 from sparklog.node.config.keys.table_keys import (
     CATALOG_PREFIX,
@@ -10,40 +8,19 @@ from sparklog.node.config.keys.table_keys import (
     TABLE_PARTITION_BY,
     TABLE_RETENTION,
     TABLE_VALUE_SCHEMA,
+    TableTopicKeys,
 )
-from sparklog.node.remote_log.machine.value_schema import (
-    ValueSchemaError,
-    check_change,
-    parse_value_schema,
-)
+from sparklog.node.remote_log.machine.value_schema import ValueSchemaError, check_change, parse_value_schema
 
 
-class TableTopic(Protocol):
-    """The part of a topic's configuration that the rules are about."""
-
-    @property
-    def cleanup_policy(self) -> tuple[str, ...]: ...
-
-    @property
-    def remote_storage_enable(self) -> bool: ...
-
-    @property
-    def sparklog_table_enable(self) -> bool: ...
-
-    @property
-    def sparklog_table_name(self) -> str: ...
-
-    @property
-    def sparklog_table_partition_by(self) -> str: ...
-
-    @property
-    def sparklog_table_retention(self) -> str: ...
-
-    @property
-    def sparklog_table_value_schema(self) -> str: ...
-
-
-def check_table(config: TableTopic, old: TableTopic | None, *, has_catalog: bool) -> None:
+def check_table(
+    config: TableTopicKeys,
+    old: TableTopicKeys | None,
+    *,
+    cleanup_policy: tuple[str, ...],
+    is_tiered: bool,
+    has_catalog: bool,
+) -> None:
     """Refuse contradicting values; `old` is the topic's previous configuration, `None` for a new topic.
 
     Raises:
@@ -57,17 +34,17 @@ def check_table(config: TableTopic, old: TableTopic | None, *, has_catalog: bool
         raise ConfigError(
             TABLE_ENABLE, "true", f"the cluster has no catalogue of tables: give it {CATALOG_PREFIX}*"
         )
-    if not config.remote_storage_enable:
+    if not is_tiered:
         raise ConfigError(
             TABLE_ENABLE,
             "true",
             "a table is made of the topic's files in the store: needs remote.storage.enable=true",
         )
-    if "compact" in config.cleanup_policy:
+    if "compact" in cleanup_policy:
         raise ConfigError(
             TABLE_ENABLE,
             "true",
-            f"a compacted topic has no table (cleanup.policy={','.join(config.cleanup_policy)}): records that"
+            f"a compacted topic has no table (cleanup.policy={','.join(cleanup_policy)}): records that"
             " later ones replace would stay in it",
         )
     if old is None or not old.sparklog_table_enable:
@@ -88,7 +65,7 @@ def check_table(config: TableTopic, old: TableTopic | None, *, has_catalog: bool
         )
 
 
-def _check_retention(config: TableTopic, old: TableTopic | None) -> None:
+def _check_retention(config: TableTopicKeys, old: TableTopicKeys | None) -> None:
     """Refuse to keep the files of a topic that is no table, and was none: no table would name them."""
     if config.sparklog_table_enable or config.sparklog_table_retention != "forever":
         return
@@ -100,7 +77,7 @@ def _check_retention(config: TableTopic, old: TableTopic | None) -> None:
         )
 
 
-def _check_value_schema(config: TableTopic, old: TableTopic | None) -> None:
+def _check_value_schema(config: TableTopicKeys, old: TableTopicKeys | None) -> None:
     text = config.sparklog_table_value_schema
     try:
         columns = parse_value_schema(text)

@@ -32,8 +32,6 @@ class ThrottledReplicas(NamedTuple):
         return self.all_of_them or (partition, broker_id) in self.replicas
 
 
-NO_THROTTLED_REPLICAS: Final = ThrottledReplicas(False, frozenset())
-
 THROTTLED_REPLICAS_RULE: Final = Rule(
     "*, or a list of partition:broker",
     lambda listed: listed == (_ALL,) or all(_REPLICA.fullmatch(item) for item in listed),

@@ -2,7 +2,8 @@
 
 Each field of `TopicConfig` is one key, named after it with `_` for `.`. A topic that sets nothing follows the
 broker's keys (`log.retention.ms` before `.minutes` before `.hours`, and so on), as in Kafka. "No limit",
-which Kafka writes as -1, is None.
+which Kafka writes as -1, is None. So `keys/topic_defaults.txt` has for each key, in this order: the broker's
+keys, the factors of their units, other limits than the broker's, and the number for "no limit".
 
 Some keys that Kafka's tools set on topics as a matter of course, such as `preallocate`, are checked, kept and
 described, and have no effect; their documentation says so.
@@ -10,36 +11,23 @@ described, and have no effect; their documentation says so.
 Source: Kafka 4.3's LogConfig and ServerTopicConfigSynonyms.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sparklog.node.config.broker import BROKER_KEYS, BrokerConfig
-from sparklog.node.config.definition import (
-    LONG_MAX,
-    ConfigError,
-    ConfigKey,
-    ConfigType,
-    ConfigValue,
-    Rule,
-    at_least,
-    find_key,
-)
+from sparklog.node.config.definition import ConfigError, ConfigKey, find_key
+from sparklog.node.config.key_table import parse_rule, read_data, topic_key
 from sparklog.node.config.keys.kafka_keys import KAFKA_TOPIC_KEYS
-from sparklog.node.config.keys.remote_log_keys import RETENTION_AS_A_WHOLE, SYSTEM_ENABLE
+from sparklog.node.config.keys.remote_log_keys import RETENTION_AS_A_WHOLE
 from sparklog.node.config.keys.table_keys import TableTopicKeys
 from sparklog.node.config.remote_storage_rules import check_remote_storage
 from sparklog.node.config.table_rules import check_table
 from sparklog.node.config.throttled_replicas import THROTTLED_REPLICAS_RULE
 from sparklog.node.remote_log.machine.periods import PERIODS_MS
 from sparklog.node.storage.log_config import LogConfig
-
-_HOUR_MS: Final = 60 * 60 * 1000
-_MINUTE_MS: Final = 60 * 1000
-
-STORED_ONLY: Final = "Stored for Kafka's tools, without effect:"
-"""The beginning of the documentation of a key without an effect."""
 
 
 class BrokerSynonym(NamedTuple):
@@ -49,34 +37,27 @@ class BrokerSynonym(NamedTuple):
     factor: int = 1
 
 
-def _key(
-    name: str,
-    documentation: str,
-    *synonyms: str | BrokerSynonym,
-    unlimited: int | None = None,
-    rule: Rule | None = None,
-) -> Any:
-    """A topic key with the type, rule and default of its first broker key."""
-    falls_back_to = tuple(BrokerSynonym(item) if isinstance(item, str) else item for item in synonyms)
+_ROW: Final = re.compile(r"(\S+): (.+)\n((?:    .+\n)+)")
+_ROWS: Final = {row[1]: row for row in _ROW.finditer(read_data("topic_defaults.txt"))}
+"""Keys of topics with the broker keys that they fall back to, further limits, and their documentation."""
+
+
+def _key(name: str) -> Any:
+    """A topic key with the type and default of its first broker key, and with its rule if it has none."""
+    synonyms, *limits = _ROWS[name][2].split("; ")
+    parts = (each.partition(" * ") for each in synonyms.split(", "))
+    falls_back_to = tuple(BrokerSynonym(synonym, int(factor or 1)) for synonym, _, factor in parts)
     first = BROKER_KEYS[falls_back_to[0].name]
+    unlimited: int | None = None
+    rule = first.rule
+    for limit in limits:
+        if limit.startswith("unlimited "):
+            unlimited = int(limit.removeprefix("unlimited "))
+        else:
+            rule = parse_rule(limit)
     default = _fallback(falls_back_to, unlimited, {name: key.default for name, key in BROKER_KEYS.items()})
-    key = ConfigKey(name, first.type, default, documentation, rule or first.rule, unlimited)
+    key = ConfigKey(name, first.type, default, " ".join(_ROWS[name][3].split()), rule, unlimited)
     return field(default=default, metadata={"key": key, "synonyms": falls_back_to})
-
-
-def _stored(
-    name: str, config_type: ConfigType, default: ConfigValue, because: str, rule: Rule | None = None
-) -> Any:
-    """A topic key without an effect and without a broker key."""
-    key = ConfigKey(name, config_type, default, f"{STORED_ONLY} {because}.", rule)
-    return field(default=default, metadata={"key": key, "synonyms": ()})
-
-
-def _own_key(
-    name: str, config_type: ConfigType, default: ConfigValue, documentation: str, rule: Rule | None = None
-) -> Any:
-    key = ConfigKey(name, config_type, default, documentation, rule)
-    return field(default=default, metadata={"key": key, "synonyms": ()})
 
 
 def _fallback(synonyms: tuple[BrokerSynonym, ...], unlimited: int | None, values: Mapping[str, Any]) -> Any:
@@ -96,181 +77,44 @@ class TopicConfig(TableTopicKeys):
 
     raw: Mapping[str, str] = field(default_factory=dict)
 
-    cleanup_policy: tuple[str, ...] = _key(
-        "cleanup.policy",
-        "How the log is cleaned: old segments are deleted (delete), or records that a later one replaces"
-        " (compact).",
-        "log.cleanup.policy",
+    cleanup_policy: tuple[str, ...] = _key("cleanup.policy")
+    compression_gzip_level: int | None = _key("compression.gzip.level")
+    compression_lz4_level: int = _key("compression.lz4.level")
+    compression_type: str = _key("compression.type")
+    compression_zstd_level: int = _key("compression.zstd.level")
+    delete_retention_ms: int = _key("delete.retention.ms")
+    file_delete_delay_ms: int = _key("file.delete.delay.ms")
+    flush_messages: int | None = _key("flush.messages")
+    flush_ms: int | None = _key("flush.ms")
+    follower_replication_throttled_replicas: tuple[str, ...] = topic_key(
+        "follower.replication.throttled.replicas", THROTTLED_REPLICAS_RULE
     )
-    compression_gzip_level: int | None = _key(
-        "compression.gzip.level", "gzip's level; -1 is its default.", "compression.gzip.level", unlimited=-1
+    index_interval_bytes: int = _key("index.interval.bytes")
+    internal_segment_bytes: int | None = topic_key("internal.segment.bytes")
+    leader_replication_throttled_replicas: tuple[str, ...] = topic_key(
+        "leader.replication.throttled.replicas", THROTTLED_REPLICAS_RULE
     )
-    compression_lz4_level: int = _key("compression.lz4.level", "lz4's level.", "compression.lz4.level")
-    compression_type: str = _key(
-        "compression.type",
-        "How batches are stored: as they come (producer), or recompressed.",
-        "compression.type",
-    )
-    compression_zstd_level: int = _key("compression.zstd.level", "zstd's level.", "compression.zstd.level")
-    delete_retention_ms: int = _key(
-        "delete.retention.ms",
-        "How long a tombstone stays in a compacted log after a cleaning has met it.",
-        "log.cleaner.delete.retention.ms",
-    )
-    file_delete_delay_ms: int = _key(
-        "file.delete.delay.ms", "How long a deleted segment's files stay.", "log.segment.delete.delay.ms"
-    )
-    flush_messages: int | None = _key(
-        "flush.messages",
-        "After how many records the log is flushed, within a second; no append waits for it.",
-        "log.flush.interval.messages",
-        unlimited=LONG_MAX,
-    )
-    flush_ms: int | None = _key(
-        "flush.ms",
-        "How long the log may go without a flush if there is something to flush.",
-        "log.flush.interval.ms",
-        "log.flush.scheduler.interval.ms",
-        unlimited=LONG_MAX,
-        rule=at_least(0),
-    )
-    follower_replication_throttled_replicas: tuple[str, ...] = _own_key(
-        "follower.replication.throttled.replicas",
-        ConfigType.LIST,
-        (),
-        "The replicas that follower.replication.throttled.rate throttles: * or"
-        " partition:broker,partition:broker.",
-        THROTTLED_REPLICAS_RULE,
-    )
-    index_interval_bytes: int = _key(
-        "index.interval.bytes",
-        "How many bytes of log lie between two index entries.",
-        "log.index.interval.bytes",
-    )
-    internal_segment_bytes: int | None = field(
-        default=None,
-        metadata={
-            "key": ConfigKey(
-                "internal.segment.bytes",
-                ConfigType.INT,
-                None,
-                "A segment size without a lower bound, for tests; wins over segment.bytes.",
-                at_least(1),
-            ),
-            "synonyms": (),
-        },
-    )
-    leader_replication_throttled_replicas: tuple[str, ...] = _own_key(
-        "leader.replication.throttled.replicas",
-        ConfigType.LIST,
-        (),
-        "The replicas that leader.replication.throttled.rate throttles: * or"
-        " partition:broker,partition:broker.",
-        THROTTLED_REPLICAS_RULE,
-    )
-    local_retention_bytes: int = _key(
-        "local.retention.bytes",
-        "How large a tiered partition may grow on a broker's disk; -1 for no limit, -2 as retention.bytes.",
-        "log.local.retention.bytes",
-    )
-    local_retention_ms: int = _key(
-        "local.retention.ms",
-        "How long records of a tiered topic stay on brokers' disks; -1 for ever, -2 as retention.ms.",
-        "log.local.retention.ms",
-    )
-    max_compaction_lag_ms: int | None = _key(
-        "max.compaction.lag.ms",
-        "The age at which a record makes its log due for cleaning, however clean the rest is.",
-        "log.cleaner.max.compaction.lag.ms",
-        unlimited=LONG_MAX,
-    )
-    max_message_bytes: int = _key(
-        "max.message.bytes", "The largest batch of records, compressed.", "message.max.bytes"
-    )
-    message_timestamp_after_max_ms: int = _key(
-        "message.timestamp.after.max.ms",
-        "How far a record's time may lie after the broker's.",
-        "log.message.timestamp.after.max.ms",
-    )
-    message_timestamp_before_max_ms: int = _key(
-        "message.timestamp.before.max.ms",
-        "How far a record's time may lie before the broker's.",
-        "log.message.timestamp.before.max.ms",
-    )
-    message_timestamp_type: str = _key(
-        "message.timestamp.type",
-        "Whether records keep their producer's time or get the time of their append.",
-        "log.message.timestamp.type",
-    )
-    min_cleanable_dirty_ratio: float = _key(
-        "min.cleanable.dirty.ratio",
-        "The share of a compacted log that must be new before it is cleaned.",
-        "log.cleaner.min.cleanable.ratio",
-    )
-    min_compaction_lag_ms: int = _key(
-        "min.compaction.lag.ms",
-        "How long a record stays as it is in a compacted log.",
-        "log.cleaner.min.compaction.lag.ms",
-    )
-    min_insync_replicas: int = _key(
-        "min.insync.replicas", "The smallest ISR with which acks=all is acknowledged.", "min.insync.replicas"
-    )
-    preallocate: bool = _stored(
-        "preallocate", ConfigType.BOOLEAN, False, "a segment file grows as it is written"
-    )
-    remote_log_copy_disable: bool = _own_key(
-        "remote.log.copy.disable",
-        ConfigType.BOOLEAN,
-        False,
-        "Whether a tiered topic stays as it is in the tier: readable, without new records.",
-    )
-    remote_log_delete_on_disable: bool = _own_key(
-        "remote.log.delete.on.disable",
-        ConfigType.BOOLEAN,
-        False,
-        "Whether the topic's records in the tier are deleted when remote.storage.enable becomes false.",
-    )
-    remote_storage_enable: bool = _key(
-        "remote.storage.enable",
-        "Whether the topic's records are copied to the object store, and read from it.",
-        SYSTEM_ENABLE,
-    )
-    retention_bytes: int | None = _key(
-        "retention.bytes",
-        "How large a partition's log may grow; -1 for no limit.",
-        "log.retention.bytes",
-        unlimited=-1,
-    )
-    retention_ms: int | None = _key(
-        "retention.ms",
-        "How long records are kept; -1 for ever.",
-        "log.retention.ms",
-        BrokerSynonym("log.retention.minutes", _MINUTE_MS),
-        BrokerSynonym("log.retention.hours", _HOUR_MS),
-        unlimited=-1,
-        rule=at_least(-1),
-    )
-    segment_bytes: int = _key("segment.bytes", "The largest segment file.", "log.segment.bytes")
-    segment_index_bytes: int = _key(
-        "segment.index.bytes", "The largest index file.", "log.index.size.max.bytes"
-    )
-    segment_jitter_ms: int = _key(
-        "segment.jitter.ms",
-        "How much earlier, at random, a segment is rolled.",
-        "log.roll.jitter.ms",
-        BrokerSynonym("log.roll.jitter.hours", _HOUR_MS),
-    )
-    segment_ms: int = _key(
-        "segment.ms",
-        "The longest a segment stays active.",
-        "log.roll.ms",
-        BrokerSynonym("log.roll.hours", _HOUR_MS),
-    )
-    unclean_leader_election_enable: bool = _key(
-        "unclean.leader.election.enable",
-        "Whether a replica outside the ISR may lead, losing records, when no other can.",
-        "unclean.leader.election.enable",
-    )
+    local_retention_bytes: int = _key("local.retention.bytes")
+    local_retention_ms: int = _key("local.retention.ms")
+    max_compaction_lag_ms: int | None = _key("max.compaction.lag.ms")
+    max_message_bytes: int = _key("max.message.bytes")
+    message_timestamp_after_max_ms: int = _key("message.timestamp.after.max.ms")
+    message_timestamp_before_max_ms: int = _key("message.timestamp.before.max.ms")
+    message_timestamp_type: str = _key("message.timestamp.type")
+    min_cleanable_dirty_ratio: float = _key("min.cleanable.dirty.ratio")
+    min_compaction_lag_ms: int = _key("min.compaction.lag.ms")
+    min_insync_replicas: int = _key("min.insync.replicas")
+    preallocate: bool = topic_key("preallocate")
+    remote_log_copy_disable: bool = topic_key("remote.log.copy.disable")
+    remote_log_delete_on_disable: bool = topic_key("remote.log.delete.on.disable")
+    remote_storage_enable: bool = _key("remote.storage.enable")
+    retention_bytes: int | None = _key("retention.bytes")
+    retention_ms: int | None = _key("retention.ms")
+    segment_bytes: int = _key("segment.bytes")
+    segment_index_bytes: int = _key("segment.index.bytes")
+    segment_jitter_ms: int = _key("segment.jitter.ms")
+    segment_ms: int = _key("segment.ms")
+    unclean_leader_election_enable: bool = _key("unclean.leader.election.enable")
 
     producer_id_expiration_ms: int = 86400000
     transaction_partition_verification: bool = True
@@ -387,7 +231,13 @@ def checked_topic_config(
         )
     replaced = None if old is None else topic_config(broker_config, old)
     check_remote_storage(config, replaced, has_tier=broker_config.remote_uri is not None)
-    check_table(config, replaced, has_catalog=bool(broker_config.table_catalog))
+    check_table(
+        config,
+        replaced,
+        cleanup_policy=config.cleanup_policy,
+        is_tiered=config.remote_storage_enable,
+        has_catalog=bool(broker_config.table_catalog),
+    )
     return config
 
 

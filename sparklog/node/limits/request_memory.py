@@ -78,7 +78,6 @@ class MemoryClaim:
         self.has_waited = False
         """Whether no memory was left when it was made first."""
         self.waits = False
-        """Whether it waits for memory."""
         self._memory: RequestMemory | None = None
         self._go_on: Callable[[], None] | None = None
 

@@ -38,7 +38,6 @@ NEW_CLUSTER_FEATURES: Final[Mapping[str, int]] = MappingProxyType(
         TRANSACTION_VERSION_FEATURE: 2,
     }
 )
-"""The levels of a new cluster."""
 
 _KRAFT_VERSION_LEVEL: Final = 1
 

@@ -49,7 +49,6 @@ class TopicsImage:
         return None if topic is None else topic.partitions.get(partition)
 
     def partitions(self) -> Iterator[tuple[TopicIdPartition, PartitionRegistration]]:
-        """Yield all partitions."""
         for topic in self.by_id.values():
             for number, partition in topic.partitions.items():
                 yield TopicIdPartition(topic.topic_id, number), partition

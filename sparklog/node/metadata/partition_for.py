@@ -4,13 +4,26 @@ Source: Kafka's GroupCoordinatorService.partitionFor, Utils.abs; Java's String.h
 """
 
 import sys
+from enum import IntEnum
 from operator import mul
 from typing import Final
 
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.metadata.registrations import PartitionRegistration
+from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
+
+class CoordinatorType(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+COORDINATORS_TOPICS: Final = {
+    CoordinatorType.GROUP: CONSUMER_OFFSETS_TOPIC,
+    CoordinatorType.TRANSACTION: TRANSACTION_STATE_TOPIC,
+}
 MAX_ID_LENGTH: Final = 2**15 - 1
 """The longest id that fits a coordinator's record; a request may have a longer one."""
 

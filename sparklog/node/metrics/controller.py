@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sparklog.node.metrics.names import Kind, Metric, metric
+from sparklog.node.metrics.names import Kind, Metric, histogram
 
 
 def _controller(name: str, meaning: str, kind: Kind = Kind.GAUGE) -> Metric:
@@ -19,8 +19,7 @@ PREFERRED_REPLICA_IMBALANCE: Final = _controller(
     "PreferredReplicaImbalanceCount", "Partitions whose leader is not the first of their replicas."
 )
 METADATA_ERRORS: Final = _controller(
-    "MetadataErrorCount",
-    "Failures to load, write or apply the metadata, or to write a snapshot of it.",
+    "MetadataErrorCount", "Failures to load, write or apply the metadata, or to write a snapshot of it."
 )
 LAST_APPLIED_OFFSET: Final = _controller("LastAppliedRecordOffset", "The last metadata record applied.")
 LAST_COMMITTED_OFFSET: Final = _controller(
@@ -30,11 +29,9 @@ LAST_APPLIED_LAG: Final = _controller(
     "LastAppliedRecordLagMs", "How long applied records have been waiting to be committed; 0 if all are."
 )
 NEW_ACTIVE_CONTROLLERS: Final = _controller(
-    "NewActiveControllersCount",
-    "How many controllers have been elected since the cluster was formed.",
+    "NewActiveControllersCount", "How many controllers have been elected since the cluster was formed."
 )
-EVENT_QUEUE_TIME: Final = metric(
+EVENT_QUEUE_TIME: Final = histogram(
     "kafka.controller:type=ControllerEventManager,name=EventQueueTimeMs",
-    Kind.HISTOGRAM,
     "How late the controller's loop is at its periodic work: the time that an event waits in its queue.",
 )

@@ -6,7 +6,7 @@ TransactionMarkerChannelManager, AddPartitionsToTxnManager.
 
 from typing import Final
 
-from sparklog.node.metrics.names import Kind, Metric, metric
+from sparklog.node.metrics.names import Kind, Metric, gauge, histogram, meter
 
 GROUP_TYPE: Final = "group-coordinator-metrics"
 TRANSACTION_TYPE: Final = "transaction-coordinator-metrics"
@@ -60,23 +60,19 @@ CLASSIC_STATES: Final = {
 CONSUMER_STATES: Final = ("empty", "assigning", "reconciling", "stable", "dead")
 
 TRANSACTION_LOAD_TIMES: Final = _load_times(TRANSACTION_TYPE)
-UNKNOWN_DESTINATION_QUEUE: Final = metric(
+UNKNOWN_DESTINATION_QUEUE: Final = gauge(
     "kafka.coordinator.transaction:type=TransactionMarkerChannelManager,name=UnknownDestinationQueueSize",
-    Kind.GAUGE,
     "Transaction markers for partitions without a leader.",
 )
-LOG_APPEND_RETRY_QUEUE: Final = metric(
+LOG_APPEND_RETRY_QUEUE: Final = gauge(
     "kafka.coordinator.transaction:type=TransactionMarkerChannelManager,name=LogAppendRetryQueueSize",
-    Kind.GAUGE,
     "Transactions whose markers are written and whose completion is not appended yet.",
 )
-VERIFICATION_FAILURES: Final = metric(
+VERIFICATION_FAILURES: Final = meter(
     "kafka.server:type=AddPartitionsToTxnManager,name=VerificationFailureRate",
-    Kind.METER,
     "Partitions that a transaction's coordinator did not confirm.",
 )
-VERIFICATION_TIME: Final = metric(
+VERIFICATION_TIME: Final = histogram(
     "kafka.server:type=AddPartitionsToTxnManager,name=VerificationTimeMs",
-    Kind.HISTOGRAM,
     "How long a transaction's coordinator takes to verify partitions.",
 )

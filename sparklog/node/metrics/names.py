@@ -85,7 +85,6 @@ class Metric(NamedTuple):
 
     @property
     def rate_attribute(self) -> str:
-        """The attribute of a meter's rate."""
         if self.name is not None:
             return ONE_MINUTE_RATE
         return self.attribute.removesuffix("-total").removesuffix("-count") + "-rate"
@@ -100,17 +99,30 @@ class Metric(NamedTuple):
         return name if self.name is not None else f"{name} {self.attribute}"
 
 
-def metric(
-    object_name: str, kind: Kind, meaning: str, tag_keys: tuple[str, ...] = (), attribute: str = VALUE
-) -> Metric:
-    """Return the metric with an ObjectName without tags.
+def metric(name: str, kind: Kind, meaning: str, tag_keys: tuple[str, ...] = ()) -> Metric:
+    """Return the metric with a name as in documents (`Metric.__str__`): an ObjectName and maybe an attribute.
 
     >>> metric("kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec", Kind.METER, "").type
     'BrokerTopicMetrics'
+    >>> metric("kafka.server:type=raft-metrics current-epoch", Kind.GAUGE, "").attribute
+    'current-epoch'
     """
+    object_name, _, attribute = name.partition(" ")
     group, _, rest = object_name.partition(":type=")
-    type_, _, name = rest.partition(",name=")
-    return Metric(group, type_, name, kind, meaning, tag_keys, attribute)
+    type_, named, own_name = rest.partition(",name=")
+    return Metric(group, type_, own_name if named else None, kind, meaning, tag_keys, attribute or VALUE)
+
+
+def gauge(name: str, meaning: str, tag_keys: tuple[str, ...] = ()) -> Metric:
+    return metric(name, Kind.GAUGE, meaning, tag_keys)
+
+
+def meter(name: str, meaning: str, tag_keys: tuple[str, ...] = ()) -> Metric:
+    return metric(name, Kind.METER, meaning, tag_keys)
+
+
+def histogram(name: str, meaning: str, tag_keys: tuple[str, ...] = ()) -> Metric:
+    return metric(name, Kind.HISTOGRAM, meaning, tag_keys)
 
 
 def _quoted(value: str) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from sparklog.node.metrics.names import Kind, Metric, metric
+from sparklog.node.metrics.names import Kind, Metric, gauge, meter
 
 _REQUEST: Final = ("request",)
 _LISTENER: Final = ("listener",)
@@ -40,63 +40,36 @@ RESPONSE_QUEUE_TIME: Final = _requests(
 )
 REQUEST_BYTES: Final = _requests("RequestBytes", Kind.HISTOGRAM, "Sizes of requests.")
 
-CONNECTION_COUNT: Final = Metric(
-    "kafka.server",
-    "socket-server-metrics",
-    None,
-    Kind.GAUGE,
-    "Open connections.",
-    _LISTENER,
-    "connection-count",
+CONNECTION_COUNT: Final = gauge(
+    "kafka.server:type=socket-server-metrics connection-count", "Open connections.", _LISTENER
 )
-CONNECTION_CREATIONS: Final = Metric(
-    "kafka.server",
-    "socket-server-metrics",
-    None,
-    Kind.METER,
+CONNECTION_CREATIONS: Final = meter(
+    "kafka.server:type=socket-server-metrics connection-creation-total",
     "Connections accepted since the broker started.",
     _LISTENER,
-    "connection-creation-total",
 )
-CONNECTION_CLOSES: Final = Metric(
-    "kafka.server",
-    "socket-server-metrics",
-    None,
-    Kind.METER,
+CONNECTION_CLOSES: Final = meter(
+    "kafka.server:type=socket-server-metrics connection-close-total",
     "Connections closed since the broker started.",
     _LISTENER,
-    "connection-close-total",
 )
-EXPIRED_CONNECTIONS: Final = Metric(
-    "kafka.server",
-    "socket-server-metrics",
-    None,
-    Kind.METER,
+EXPIRED_CONNECTIONS: Final = meter(
+    "kafka.server:type=socket-server-metrics expired-connections-killed-count",
     "Connections closed because they were idle for connections.max.idle.ms.",
     _LISTENER,
-    "expired-connections-killed-count",
 )
-SUCCESSFUL_AUTHENTICATIONS: Final = Metric(
-    "kafka.server",
-    "socket-server-metrics",
-    None,
-    Kind.METER,
+SUCCESSFUL_AUTHENTICATIONS: Final = meter(
+    "kafka.server:type=socket-server-metrics successful-authentication-total",
     "TLS handshakes that were completed.",
     _LISTENER,
-    "successful-authentication-total",
 )
-FAILED_AUTHENTICATIONS: Final = Metric(
-    "kafka.server",
-    "socket-server-metrics",
-    None,
-    Kind.METER,
+FAILED_AUTHENTICATIONS: Final = meter(
+    "kafka.server:type=socket-server-metrics failed-authentication-total",
     "TLS handshakes that failed, were given up, or took too long.",
     _LISTENER,
-    "failed-authentication-total",
 )
-REFUSED_CONNECTIONS: Final = metric(
+REFUSED_CONNECTIONS: Final = meter(
     "sparklog:type=Listener,name=RefusedConnectionsPerSec",
-    Kind.METER,
     "Connections closed at once: max.connections, max.connections.per.ip or the process's descriptors.",
     _LISTENER,
 )

@@ -2,39 +2,32 @@
 
 from typing import Final
 
-from sparklog.node.metrics.names import Kind, metric
+from sparklog.node.metrics.names import gauge, meter
 
-CPU_TIME: Final = metric(
-    "sparklog:type=Process,name=CpuTimeMs", Kind.METER, "Processor time of the process, of all its threads."
+CPU_TIME: Final = meter(
+    "sparklog:type=Process,name=CpuTimeMs", "Processor time of the process, of all its threads."
 )
-RESIDENT_MEMORY: Final = metric(
-    "sparklog:type=Process,name=ResidentMemoryBytes", Kind.GAUGE, "Memory that the process holds."
+RESIDENT_MEMORY: Final = gauge(
+    "sparklog:type=Process,name=ResidentMemoryBytes", "Memory that the process holds."
 )
-OPEN_FILES: Final = metric(
-    "sparklog:type=Process,name=OpenFileDescriptors", Kind.GAUGE, "Open files and connections of the process."
+OPEN_FILES: Final = gauge(
+    "sparklog:type=Process,name=OpenFileDescriptors", "Open files and connections of the process."
 )
-MAX_FILES: Final = metric(
-    "sparklog:type=Process,name=MaxFileDescriptors",
-    Kind.GAUGE,
-    "How many the process may have (RLIMIT_NOFILE).",
+MAX_FILES: Final = gauge(
+    "sparklog:type=Process,name=MaxFileDescriptors", "How many the process may have (RLIMIT_NOFILE)."
 )
-LOOP_LAG: Final = metric(
-    "sparklog:type=EventLoop,name=MaxLagMs",
-    Kind.GAUGE,
-    "The longest stall of the event loop in the last ten seconds.",
+LOOP_LAG: Final = gauge(
+    "sparklog:type=EventLoop,name=MaxLagMs", "The longest stall of the event loop in the last ten seconds."
 )
-LOOP_IDLE: Final = metric(
+LOOP_IDLE: Final = gauge(
     "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent",
-    Kind.GAUGE,
     "The share of the last second in which the event loop had nothing to do, from 0 to 1.",
 )
-RESTARTS: Final = metric(
+RESTARTS: Final = gauge(
     "sparklog:type=Broker,name=RestartCount",
-    Kind.GAUGE,
     "How often the broker's task was started again since the application began.",
 )
-SAMPLE_AGE: Final = metric(
+SAMPLE_AGE: Final = gauge(
     "sparklog:type=Telemetry,name=AgeMs",
-    Kind.GAUGE,
     "The age of a node's latest samples; a node that is down sends none.",
 )

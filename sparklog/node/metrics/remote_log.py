@@ -6,7 +6,7 @@ Metrics of topics exist for the topics that are shown of `BrokerTopicMetrics`, a
 from enum import StrEnum
 from typing import Final
 
-from sparklog.node.metrics.names import Kind, Metric, metric
+from sparklog.node.metrics.names import Kind, Metric, gauge, histogram, meter
 
 _TOPIC: Final = ("topic",)
 
@@ -47,59 +47,47 @@ LOG_SIZE_COMPUTATION_TIME: Final = _gauge(
 LOG_SIZE_BYTES: Final = _gauge(
     "RemoteLogSizeBytes", "Bytes of the objects that manifests of led partitions name."
 )
-TASKS_IDLE: Final = metric(
+TASKS_IDLE: Final = gauge(
     "kafka.log.remote:type=RemoteLogManager,name=RemoteLogManagerTasksAvgIdlePercent",
-    Kind.GAUGE,
     "The idle share of the threads that copy, from 0 to 1.",
 )
-READER_QUEUE: Final = metric(
+READER_QUEUE: Final = gauge(
     "org.apache.kafka.storage.internals.log:type=RemoteStorageThreadPool,name=RemoteLogReaderTaskQueueSize",
-    Kind.GAUGE,
     "Reads of the tier that wait for a thread.",
 )
-READER_IDLE: Final = metric(
+READER_IDLE: Final = gauge(
     "org.apache.kafka.storage.internals.log:type=RemoteStorageThreadPool,name=RemoteLogReaderAvgIdlePercent",
-    Kind.GAUGE,
     "The idle share of the threads that read the tier, from 0 to 1.",
 )
-READER_TIME: Final = metric(
+READER_TIME: Final = histogram(
     "kafka.log.remote:type=RemoteLogManager,name=RemoteLogReaderFetchRateAndTimeMs",
-    Kind.HISTOGRAM,
     "How long it took to read a row group of the tier and to make batches of it.",
 )
-AWAITING_MANIFEST: Final = metric(
+AWAITING_MANIFEST: Final = gauge(
     "sparklog:type=RemoteLogManager,name=PartitionsAwaitingManifest",
-    Kind.GAUGE,
     "Led partitions whose manifest is not read yet: nothing is copied, and logs that may lack records "
     "serve nothing.",
 )
-COPY_LAG_TIME: Final = metric(
+COPY_LAG_TIME: Final = gauge(
     "sparklog:type=RemoteLogManager,name=CopyLagMs",
-    Kind.GAUGE,
     "How long the oldest record of the led logs has been outside the tier.",
     _TOPIC,
 )
-TIER_ERROR: Final = metric(
+TIER_ERROR: Final = gauge(
     "sparklog:type=RemoteLogManager,name=ErrorMs",
-    Kind.GAUGE,
     "How long the tier of a partition has stood still; the label has the error. At most five a broker.",
     ("error", "kind", "partition", "topic"),
 )
-LOCAL_LOG_BYTES: Final = metric(
-    "sparklog:type=RemoteLogManager,name=LocalLogBytes",
-    Kind.GAUGE,
-    "Bytes of led tiered logs on disks.",
-    _TOPIC,
+LOCAL_LOG_BYTES: Final = gauge(
+    "sparklog:type=RemoteLogManager,name=LocalLogBytes", "Bytes of led tiered logs on disks.", _TOPIC
 )
-UNPARSED_VALUES: Final = metric(
+UNPARSED_VALUES: Final = meter(
     "sparklog:type=RemoteLogManager,name=UnparsedValuesPerSec",
-    Kind.METER,
     "Values copied without typed columns, since they do not parse by sparklog.table.value.schema.",
     _TOPIC,
 )
-COPY_LAG_RECORDS: Final = metric(
+COPY_LAG_RECORDS: Final = gauge(
     "sparklog:type=RemoteLogManager,name=CopyLagRecords",
-    Kind.GAUGE,
     "Offsets of led logs that are not in the tier yet.",
     _TOPIC,
 )

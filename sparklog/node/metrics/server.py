@@ -6,7 +6,7 @@ AbstractFetcherManager, KafkaRaftMetrics, BrokerServerMetrics, KafkaServer.
 
 from typing import Final
 
-from sparklog.node.metrics.names import Kind, Metric, metric
+from sparklog.node.metrics.names import Kind, Metric, gauge, meter
 
 
 def _replicas(name: str, kind: Kind, meaning: str) -> Metric:
@@ -85,43 +85,35 @@ BYTES_OUT_SAME_RACK: Final = _read_from(
 )
 BYTES_OUT_ELSEWHERE: Final = _read_from("ElsewhereBytesOutPerSec", "Bytes sent to all other consumers.")
 
-PURGATORY_SIZE: Final = metric(
+PURGATORY_SIZE: Final = gauge(
     "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize",
-    Kind.GAUGE,
     "Requests that wait: for followers, for records, for replicas to delete.",
 )
-FETCH_SESSIONS: Final = metric(
-    "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions",
-    Kind.GAUGE,
-    "Incremental fetch sessions.",
+FETCH_SESSIONS: Final = gauge(
+    "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions", "Incremental fetch sessions."
 )
-MAX_LAG: Final = metric(
+MAX_LAG: Final = gauge(
     "kafka.server:type=ReplicaFetcherManager,name=MaxLag",
-    Kind.GAUGE,
     "The most records that a partition fetched by this broker is behind its leader's high watermark.",
     ("clientId",),
 )
-FAILED_PARTITIONS: Final = metric(
+FAILED_PARTITIONS: Final = gauge(
     "kafka.server:type=ReplicaFetcherManager,name=FailedPartitionsCount",
-    Kind.GAUGE,
     "Partitions whose fetching has stopped because data from the leader was rejected.",
     ("clientId",),
 )
-ALTER_LOG_DIRS_MAX_LAG: Final = metric(
+ALTER_LOG_DIRS_MAX_LAG: Final = gauge(
     "kafka.server:type=ReplicaAlterLogDirsManager,name=MaxLag",
-    Kind.GAUGE,
     "The most records that a copy lags, of the replicas that move to another directory of their broker.",
     ("clientId",),
 )
-FETCHER_BYTES: Final = metric(
+FETCHER_BYTES: Final = meter(
     "kafka.server:type=FetcherStats,name=BytesPerSec",
-    Kind.METER,
     "Bytes fetched from one leader.",
     ("brokerHost", "brokerPort", "clientId"),
 )
-FETCHER_REQUESTS: Final = metric(
+FETCHER_REQUESTS: Final = meter(
     "kafka.server:type=FetcherStats,name=RequestsPerSec",
-    Kind.METER,
     "Fetches answered by one leader.",
     ("brokerHost", "brokerPort", "clientId"),
 )
@@ -133,26 +125,13 @@ RAFT_LOG_END_OFFSET: Final = _raft("log-end-offset", "The end of this node's met
 RAFT_VOTERS: Final = _raft("number-of-voters", "Voters of the metadata log.")
 APPLIED_OFFSET: Final = _metadata("last-applied-record-offset", "The last metadata record applied.")
 
-BROKER_STATE: Final = metric(
+BROKER_STATE: Final = gauge(
     "kafka.server:type=KafkaServer,name=BrokerState",
-    Kind.GAUGE,
     "0 not running, 1 starting, 2 recovery, 3 running, 6 pending controlled shutdown, 7 shutting down.",
 )
-START_TIME: Final = Metric(
-    "kafka.server",
-    "app-info",
-    None,
-    Kind.GAUGE,
-    "When the broker's process began, in milliseconds since 1970.",
-    (),
-    "start-time-ms",
+START_TIME: Final = gauge(
+    "kafka.server:type=app-info start-time-ms", "When the broker's process began, in milliseconds since 1970."
 )
-CLIENT_INSTANCES: Final = Metric(
-    "kafka.server",
-    "client-metrics",
-    None,
-    Kind.GAUGE,
-    "Clients that push telemetry to this node.",
-    (),
-    "instance-count",
+CLIENT_INSTANCES: Final = gauge(
+    "kafka.server:type=client-metrics instance-count", "Clients that push telemetry to this node."
 )

@@ -3,62 +3,52 @@ LogCleanerManager and UnifiedLog."""
 
 from typing import Final
 
-from sparklog.node.metrics.names import Kind, metric
+from sparklog.node.metrics.names import gauge, histogram
 
 _PARTITION: Final = ("partition", "topic")
 _DIRECTORY: Final = ("logDirectory",)
 
-LOG_FLUSH_TIME: Final = metric(
-    "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
-    Kind.HISTOGRAM,
-    "Time that flushes of logs took.",
+LOG_FLUSH_TIME: Final = histogram(
+    "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs", "Time that flushes of logs took."
 )
-OFFLINE_DIRECTORIES: Final = metric(
-    "kafka.log:type=LogManager,name=OfflineLogDirectoryCount", Kind.GAUGE, "Log directories that have failed."
+OFFLINE_DIRECTORIES: Final = gauge(
+    "kafka.log:type=LogManager,name=OfflineLogDirectoryCount", "Log directories that have failed."
 )
-DIRECTORY_OFFLINE: Final = metric(
+DIRECTORY_OFFLINE: Final = gauge(
     "kafka.log:type=LogManager,name=LogDirectoryOffline",
-    Kind.GAUGE,
     "1 if the directory has failed, otherwise 0.",
     _DIRECTORY,
 )
-LOG_SIZE: Final = metric(
-    "kafka.log:type=Log,name=Size", Kind.GAUGE, "Bytes of a partition's log.", _PARTITION
+LOG_SIZE: Final = gauge("kafka.log:type=Log,name=Size", "Bytes of a partition's log.", _PARTITION)
+LOG_SEGMENTS: Final = gauge(
+    "kafka.log:type=Log,name=NumLogSegments", "Segments of a partition's log.", _PARTITION
 )
-LOG_SEGMENTS: Final = metric(
-    "kafka.log:type=Log,name=NumLogSegments", Kind.GAUGE, "Segments of a partition's log.", _PARTITION
+LOG_START_OFFSET: Final = gauge(
+    "kafka.log:type=Log,name=LogStartOffset", "The first readable offset.", _PARTITION
 )
-LOG_START_OFFSET: Final = metric(
-    "kafka.log:type=Log,name=LogStartOffset", Kind.GAUGE, "The first readable offset.", _PARTITION
+LOG_END_OFFSET: Final = gauge(
+    "kafka.log:type=Log,name=LogEndOffset", "The offset of the next record.", _PARTITION
 )
-LOG_END_OFFSET: Final = metric(
-    "kafka.log:type=Log,name=LogEndOffset", Kind.GAUGE, "The offset of the next record.", _PARTITION
-)
-UNCLEANABLE_PARTITIONS: Final = metric(
+UNCLEANABLE_PARTITIONS: Final = gauge(
     "kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count",
-    Kind.GAUGE,
     "Compacted logs in the directory that could not be cleaned; the broker's log says why.",
     _DIRECTORY,
 )
-MAX_DIRTY_PERCENT: Final = metric(
+MAX_DIRTY_PERCENT: Final = gauge(
     "kafka.log:type=LogCleanerManager,name=max-dirty-percent",
-    Kind.GAUGE,
     "The share of the dirtiest compacted log that has not been cleaned yet.",
 )
-CLEANER_LAST_RUN: Final = metric(
+CLEANER_LAST_RUN: Final = gauge(
     "kafka.log:type=LogCleanerManager,name=time-since-last-run-ms",
-    Kind.GAUGE,
     "The time since the cleaner last looked for dirty logs.",
 )
-DIRECTORY_FREE: Final = metric(
+DIRECTORY_FREE: Final = gauge(
     "sparklog:type=LogDirectory,name=FreeBytes",
-    Kind.GAUGE,
     "Free bytes of the file system that the directory lies in.",
     _DIRECTORY,
 )
-DIRECTORY_LOGS: Final = metric(
+DIRECTORY_LOGS: Final = gauge(
     "sparklog:type=LogDirectory,name=LogBytes",
-    Kind.GAUGE,
     "Bytes of all partitions' logs in the directory, counted every five seconds.",
     _DIRECTORY,
 )

@@ -26,6 +26,5 @@ class StoreLocation:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Return the location that `to_text` wrote."""
         found = json.loads(text)
         return cls.of(found["uri"], found["options"])

@@ -7,7 +7,6 @@ Source: Kafka's KafkaApis.getCoordinator.
 """
 
 from collections.abc import Callable, Iterable, Set
-from enum import IntEnum
 from typing import Any, Final
 
 from kio.schema.find_coordinator.v3 import FindCoordinatorResponse as SingleFindCoordinatorResponse
@@ -15,8 +14,12 @@ from kio.schema.find_coordinator.v6 import FindCoordinatorResponse
 from kio.schema.find_coordinator.v6.response import Coordinator
 
 from sparklog.node.metadata.image import MetadataImage
-from sparklog.node.metadata.partition_for import MAX_ID_LENGTH, coordinator_partition
-from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from sparklog.node.metadata.partition_for import (
+    COORDINATORS_TOPICS,
+    MAX_ID_LENGTH,
+    CoordinatorType,
+    coordinator_partition,
+)
 from sparklog.node.serving.requests import Request, Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.codec.steps import turn
@@ -33,18 +36,6 @@ _MESSAGES: Final = {
 }
 
 
-class CoordinatorType(IntEnum):
-    GROUP = 0
-    TRANSACTION = 1
-    SHARE = 2
-
-
-_TOPICS: Final = {
-    CoordinatorType.GROUP: CONSUMER_OFFSETS_TOPIC,
-    CoordinatorType.TRANSACTION: TRANSACTION_STATE_TOPIC,
-}
-
-
 async def find_coordinator(
     request: Request,
     image: MetadataImage,
@@ -58,7 +49,7 @@ async def find_coordinator(
     body: Any = request.body
     # Version 0 has groups only.
     key_type = body.key_type if request.api_version > 0 else CoordinatorType.GROUP
-    topic = _TOPICS.get(key_type)
+    topic = COORDINATORS_TOPICS.get(key_type)
     # A guard has removed all keys of a client without permissions: no topic is created for it.
     asks = request.api_version < FIRST_BATCHED_VERSION or len(body.coordinator_keys) > 0
     if asks and topic is not None and topic not in image.topics.by_name:
@@ -83,7 +74,7 @@ async def find_coordinator(
 async def advertised_coordinators(request: Request, image: MetadataImage) -> Set[BrokerId]:
     """Return the brokers in the response; a step for each key."""
     body: Any = request.body
-    topic = _TOPICS.get(body.key_type if request.api_version > 0 else CoordinatorType.GROUP)
+    topic = COORDINATORS_TOPICS.get(body.key_type if request.api_version > 0 else CoordinatorType.GROUP)
     leaders: set[BrokerId] = set()
     if topic is not None:
         keys = (body.key,) if request.api_version < FIRST_BATCHED_VERSION else body.coordinator_keys

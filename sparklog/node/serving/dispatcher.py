@@ -215,7 +215,6 @@ class Exchange:
         self.correlation_id = request.correlation_id
         self.meter: Meter | None = None
         self.throttle_time = NO_THROTTLE
-        """Throttle time in the response."""
         self.chunks: list[Chunk] | None = None
         """The response's bytes, None until it is known. Empty if the request has none."""
         self.driver: CoroutineDriver | Deferred | None = None

@@ -49,7 +49,6 @@ class Outbox:
         self._socket = connected
         self._chunks: deque[Any] = deque()
         self._region_sent_bytes = 0
-        """Sent bytes of the region at the head."""
         self._warm_until = -1
         """Position in the region at the head up to which the page cache need not be asked."""
         self.pending_memory_bytes = 0

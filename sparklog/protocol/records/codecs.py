@@ -47,7 +47,6 @@ class DecompressionLimitError(KafkaError):
             ErrorCode.message_too_large,
             f"records compressed with {codec.name.lower()} decompress to more than {limit_bytes} bytes",
         )
-        self.limit_bytes = limit_bytes
 
 
 _CODECS = tuple(Codec)

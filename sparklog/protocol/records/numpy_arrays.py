@@ -42,7 +42,6 @@ def scalar_of(data: bytes) -> pa.Scalar:
 
 
 def nulls_of(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return which rows of a column are null."""
     if not column.null_count:
         return np.zeros(len(column), dtype=np.bool_)
     validity = column.buffers()[0]

@@ -10,13 +10,11 @@ client with a new name needs no such request: the coordinator is the leader of t
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
 from typing import Any, Final
 
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 
-from sparklog.node.metadata.partition_for import partition_for
-from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from sparklog.node.metadata.partition_for import COORDINATORS_TOPICS, CoordinatorType, partition_for
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId
 from sparklog.user.client.broker_requests import ask_side_by_side
@@ -34,17 +32,6 @@ _ELSEWHERE: Final = frozenset(
     }
 )
 """Errors after which the coordinator may be another broker."""
-
-
-class CoordinatorType(IntEnum):
-    GROUP = 0
-    TRANSACTION = 1
-
-
-_TOPICS: Final = {
-    CoordinatorType.GROUP: CONSUMER_OFFSETS_TOPIC,
-    CoordinatorType.TRANSACTION: TRANSACTION_STATE_TOPIC,
-}
 
 
 class CoordinatorClient:
@@ -171,7 +158,7 @@ class CoordinatorClient:
         if (known := self._leaders.get(kind)) is not None:
             return known
         try:
-            self._leaders[kind] = described_leaders(self._cluster, _TOPICS[kind])
+            self._leaders[kind] = described_leaders(self._cluster, COORDINATORS_TOPICS[kind])
         except KafkaError as error:
             if error.error_code is not ErrorCode.topic_authorization_failed:
                 return {}  # FindCoordinator creates the topic

@@ -15,9 +15,10 @@ from kio.schema.txn_offset_commit.v5.request import (
     TxnOffsetCommitRequestTopic,
 )
 
+from sparklog.node.metadata.partition_for import CoordinatorType
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId, Offset, ProducerEpoch, ProducerId, TopicPartition
-from sparklog.user.client.coordinators import CoordinatorClient, CoordinatorType
+from sparklog.user.client.coordinators import CoordinatorClient
 
 
 class GroupOffset(NamedTuple):

@@ -18,13 +18,13 @@ from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
 from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
 
 from sparklog.node.calling.negotiation import api_versions_requests
-from sparklog.node.metadata.partition_for import partition_for
+from sparklog.node.metadata.partition_for import CoordinatorType, partition_for
 from sparklog.node.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId, ProducerEpoch, ProducerId, TopicPartition
 from sparklog.user.client.cluster_client import ClusterClient
-from sparklog.user.client.coordinators import CoordinatorClient, CoordinatorType
+from sparklog.user.client.coordinators import CoordinatorClient
 from sparklog.user.client.errors import UnknownTopicError
 from sparklog.user.client.topic_descriptions import described_leaders
 from sparklog.user.client.topics import Leader

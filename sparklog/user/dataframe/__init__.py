@@ -9,11 +9,7 @@ Spark's Kafka connector; `options` and `schemas` document the extensions of this
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from sparklog.user.dataframe.application_cluster import (
-    BOOTSTRAP_SERVERS_CONF,
-    announce,
-    announced_address,
-)
+from sparklog.user.dataframe.application_cluster import BOOTSTRAP_SERVERS_CONF, announce, announced_address
 from sparklog.user.dataframe.source import SparklogDataSource
 
 __all__ = ["BOOTSTRAP_SERVERS_CONF", "announce", "register"]

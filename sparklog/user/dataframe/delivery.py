@@ -52,12 +52,7 @@ _OF_A_RUN_MS: Final = 10_000
 query or a job, and long enough for jobs in quick succession, as in foreachBatch."""
 
 
-class AtLeastOnce:
-    """Common part of the writers of batches and of streams that write at least once.
-
-    A task that Spark repeats writes its rows again: those of a failed attempt stay.
-    """
-
+class _Delivery:
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         """Check that rows of this schema can be written with the options.
 
@@ -66,6 +61,13 @@ class AtLeastOnce:
         """
         self._options = options
         self._rows = RowWriter(options, schema)
+
+
+class AtLeastOnce(_Delivery):
+    """Common part of the writers of batches and of streams that write at least once.
+
+    A task that Spark repeats writes its rows again: those of a failed attempt stay.
+    """
 
     @errors_in_one_line()
     def prepare(self) -> None:
@@ -119,17 +121,8 @@ class AtLeastOnce:
         return self._rows.written(messages)
 
 
-class ExactlyOnce:
+class ExactlyOnce(_Delivery):
     """Writes each batch once; readers of committed records see all of it or nothing."""
-
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        """Check that rows of this schema can be written with the options.
-
-        Raises:
-            DataSourceSchemaError: the schema is not one of records.
-        """
-        self._options = options
-        self._rows = RowWriter(options, schema)
 
     def prepare(self, batch: Batch | None) -> Decider | None:
         """On the driver, before tasks: find the topic; begin a job and return its decider.

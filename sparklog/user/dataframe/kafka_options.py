@@ -89,65 +89,23 @@ _REFUSED: Final = {
     "transactions; to leave out a repeated write, set 'txnAppId' and 'txnVersion'",
 }
 
-_WITHOUT_EFFECT: Final = frozenset(
-    {
-        "allow.auto.create.topics",
-        "auto.commit.interval.ms",
-        "auto.include.jmx.reporter",
-        "client.dns.lookup",
-        "connections.max.idle.ms",
-        "enable.metrics.push",
-        "exclude.internal.topics",
-        "fetch.min.bytes",
-        "group.id",
-        "group.instance.id",
-        "group.protocol",
-        "group.remote.assignor",
-        "heartbeat.interval.ms",
-        "linger.ms",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "metadata.max.age.ms",
-        "metadata.max.idle.ms",
-        "metadata.recovery.rebootstrap.trigger.ms",
-        "metadata.recovery.strategy",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "partition.assignment.strategy",
-        "partitioner.adaptive.partitioning.enable",
-        "partitioner.availability.timeout.ms",
-        "partitioner.ignore.keys",
-        "receive.buffer.bytes",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "retries",
-        "sasl.login.connect.timeout.ms",
-        "sasl.login.read.timeout.ms",
-        "sasl.login.refresh.buffer.seconds",
-        "sasl.login.refresh.min.period.seconds",
-        "sasl.login.refresh.window.factor",
-        "sasl.login.refresh.window.jitter",
-        "sasl.login.retry.backoff.max.ms",
-        "sasl.login.retry.backoff.ms",
-        "sasl.oauthbearer.scope.claim.name",
-        "sasl.oauthbearer.sub.claim.name",
-        "security.providers",
-        "send.buffer.bytes",
-        "session.timeout.ms",
-        "share.acknowledgement.mode",
-        "share.acquire.mode",
-        "socket.connection.setup.timeout.max.ms",
-        "socket.connection.setup.timeout.ms",
-        "ssl.keymanager.algorithm",
-        "ssl.protocol",
-        "ssl.provider",
-        "ssl.secure.random.implementation",
-        "ssl.trustmanager.algorithm",
-        "transaction.two.phase.commit.enable",
-    }
-)
+_NAMES_WITHOUT_EFFECT: Final = """
+allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter client.dns.lookup
+connections.max.idle.ms enable.metrics.push exclude.internal.topics fetch.min.bytes group.id
+group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms linger.ms max.poll.interval.ms
+max.poll.records metadata.max.age.ms metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms
+metadata.recovery.strategy metric.reporters metrics.num.samples metrics.recording.level
+metrics.sample.window.ms partition.assignment.strategy partitioner.adaptive.partitioning.enable
+partitioner.availability.timeout.ms partitioner.ignore.keys receive.buffer.bytes reconnect.backoff.max.ms
+reconnect.backoff.ms retries sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name security.providers send.buffer.bytes
+session.timeout.ms share.acknowledgement.mode share.acquire.mode socket.connection.setup.timeout.max.ms
+socket.connection.setup.timeout.ms ssl.keymanager.algorithm ssl.protocol ssl.provider
+ssl.secure.random.implementation ssl.trustmanager.algorithm transaction.two.phase.commit.enable
+"""
+_WITHOUT_EFFECT: Final = frozenset(_NAMES_WITHOUT_EFFECT.split())
 
 _SASL_HERE: Final = (
     f"clients log in by PLAIN, SCRAM or OAUTHBEARER, with {', '.join(sorted(SASL_SETTINGS))}; GSSAPI and "

@@ -22,7 +22,6 @@ _MODULES: Final = {
     SCRAM_SHA_512: "ScramLoginModule",
     OAUTHBEARER: "OAuthBearerLoginModule",
 }
-"""The login module of each mechanism."""
 
 
 def sasl_login(settings: Mapping[str, str]) -> Login:

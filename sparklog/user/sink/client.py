@@ -10,11 +10,12 @@ from typing import Any, Final
 
 from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
 
+from sparklog.node.metadata.partition_for import CoordinatorType
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import NO_TRANSACTION_TIMEOUT_MS, TopicPartition
 from sparklog.user.client.broker_requests import ask_until_answered
 from sparklog.user.client.cluster_client import ClusterClient
-from sparklog.user.client.coordinators import CoordinatorClient, CoordinatorType
+from sparklog.user.client.coordinators import CoordinatorClient
 from sparklog.user.client.group_offsets import GroupOffset, OffsetOfTransaction, committed_offsets
 from sparklog.user.client.producer import ProducerIdentity
 from sparklog.user.client.transactional_ids import Transactions

@@ -22,10 +22,7 @@ from kio.schema.broker_registration.v4.response import BrokerRegistrationRespons
 
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.controller_result import ControllerResult
-from sparklog.driver.controller.machine.elections import (
-    remove_from_isrs,
-    remove_lost_replicas,
-)
+from sparklog.driver.controller.machine.elections import remove_from_isrs, remove_lost_replicas
 from sparklog.driver.controller.machine.fencing import becomes_fenced
 from sparklog.node.endpoints import SecurityProtocol
 from sparklog.node.metadata.image import BrokerRegistration

@@ -190,7 +190,6 @@ class Taken(NamedTuple):
     counts: dict[int, int]
     """How many of them, from its first on, are of each partition."""
     end_offsets: dict[int, Offset]
-    is_all: bool
 
 
 def take(changes: Iterable[PartitionChange], most_files: int) -> Taken:
@@ -199,20 +198,18 @@ def take(changes: Iterable[PartitionChange], most_files: int) -> Taken:
     counts: dict[int, int] = {}
     end_offsets: dict[int, Offset] = {}
     count = 0
-    is_all = True
     for change in changes:
         end_offset = change.end_offset
         for group in change.groups:
             size = len(group.missing) + len(group.removed)
             if taken and count + size > most_files:
                 end_offset = group.start_offset
-                is_all = False
                 break
             taken.append(group)
             counts[change.partition] = counts.get(change.partition, 0) + 1
             count += size
         end_offsets[change.partition] = end_offset
-    return Taken(tuple(taken), counts, end_offsets, is_all)
+    return Taken(tuple(taken), counts, end_offsets)
 
 
 def has_same_rows(group: Group, added: Sequence[TableFile]) -> bool:

@@ -18,12 +18,8 @@ from typing import Any, Final, TypeAlias
 from kio.schema.add_partitions_to_txn.v3.response import (
     AddPartitionsToTxnPartitionResult as PartitionResultOfOne,
 )
-from kio.schema.add_partitions_to_txn.v3.response import (
-    AddPartitionsToTxnResponse as ResponseForOne,
-)
-from kio.schema.add_partitions_to_txn.v3.response import (
-    AddPartitionsToTxnTopicResult as TopicResultOfOne,
-)
+from kio.schema.add_partitions_to_txn.v3.response import AddPartitionsToTxnResponse as ResponseForOne
+from kio.schema.add_partitions_to_txn.v3.response import AddPartitionsToTxnTopicResult as TopicResultOfOne
 from kio.schema.add_partitions_to_txn.v5.response import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,

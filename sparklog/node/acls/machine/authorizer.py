@@ -54,8 +54,6 @@ _Question = tuple[AclOperation, AclResourceType, str]
 
 
 class AuthorizerSettings(NamedTuple):
-    """The authorizer's configuration."""
-
     super_users: frozenset[Principal] = frozenset()
     allow_everyone_if_no_acl_found: bool = False
 

@@ -19,7 +19,8 @@ from sparklog.node.authorization.guards.guard import (
     message_of,
     with_rows,
 )
-from sparklog.node.authorization.guards.topics import TopicItems, topic_error, topic_name, topics_guarded
+from sparklog.node.authorization.guards.topics import topic_error, topic_name
+from sparklog.node.metadata.partition_for import CoordinatorType
 from sparklog.node.serving.requests import Handler, Refusal, Request, Response
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode
@@ -30,26 +31,6 @@ _DESCRIBE: Final = AclOperation.DESCRIBE
 _FAILED: Final = ErrorCode.group_authorization_failed
 _FIRST_OFFSET_FETCH_OF_GROUPS: Final = 8
 _FIRST_OFFSET_FETCH_BY_ID: Final = 10
-
-
-def of_group(operation: AclOperation) -> ApiGuard:
-    """Return the guard that requires `operation` on the request's group."""
-
-    def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-        if not access.allows(operation, _GROUP, request.body.group_id):
-            return refuse(request, denial(_FAILED))
-        return handler(request)
-
-    return guard
-
-
-def of_group_and_topics(operation: AclOperation, items: TopicItems) -> ApiGuard:
-    def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-        if not access.allows(operation, _GROUP, request.body.group_id):
-            return refuse(request, denial(_FAILED))
-        return topics_guarded(access, request, handler, AclOperation.READ, items)
-
-    return guard
 
 
 def of_groups(operation: AclOperation, asked: str, answered: str) -> ApiGuard:
@@ -249,8 +230,8 @@ def _group_refused_before_groups(request: Request) -> Any:
 async def find_coordinator(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Response:
     """Require DESCRIBE on each group or transactional id; what a version lacks is refused first."""
     body = request.body
-    key_type = getattr(body, "key_type", _GROUP_KEY)
-    if key_type == _SHARE_KEY and request.api_version >= _FIRST_OF_SHARE_KEYS:
+    key_type = getattr(body, "key_type", CoordinatorType.GROUP)
+    if key_type == CoordinatorType.SHARE and request.api_version >= _FIRST_OF_SHARE_KEYS:
         if not access.allows_on_cluster(AclOperation.CLUSTER_ACTION):
             return refuse(request, denial(ErrorCode.cluster_authorization_failed))
         return handler(request)
@@ -277,13 +258,10 @@ async def find_coordinator(refuse: Refusal, access: Access, request: Request, ha
     return completed(handler(request), finish)
 
 
-_GROUP_KEY: Final = 0
-_TRANSACTION_KEY: Final = 1
-_SHARE_KEY: Final = 2
 _FIRST_OF_SHARE_KEYS: Final = 6
 _COORDINATED: Final = {
-    _GROUP_KEY: (_GROUP, _FAILED),
-    _TRANSACTION_KEY: (
+    CoordinatorType.GROUP: (_GROUP, _FAILED),
+    CoordinatorType.TRANSACTION: (
         AclResourceType.TRANSACTIONAL_ID,
         ErrorCode.transactional_id_authorization_failed,
     ),

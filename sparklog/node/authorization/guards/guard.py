@@ -39,7 +39,6 @@ _Item = TypeVar("_Item")
 
 
 def message_of(error_code: ErrorCode) -> str:
-    """Return Kafka's message of an error."""
     return _MESSAGES[error_code]
 
 

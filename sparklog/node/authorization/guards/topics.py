@@ -76,6 +76,30 @@ async def topics_guarded(
     return _answered(access, request, handler, items, allowed, denied)
 
 
+_NAMED: Final = {
+    AclResourceType.GROUP: ("group_id", ErrorCode.group_authorization_failed),
+    AclResourceType.TRANSACTIONAL_ID: ("transactional_id", ErrorCode.transactional_id_authorization_failed),
+}
+
+
+def of_named(*required: tuple[AclOperation, AclResourceType], topics: TopicItems | None = None) -> ApiGuard:
+    """Return the guard of requests that name a group, a transactional id or both, in this order.
+
+    READ is then required on each of the topics, if the request has some.
+    """
+
+    def guard(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
+        for operation, resource_type in required:
+            field, error_code = _NAMED[resource_type]
+            if not access.allows(operation, resource_type, getattr(request.body, field)):
+                return refuse(request, denial(error_code))
+        if topics is None:
+            return handler(request)
+        return topics_guarded(access, request, handler, AclOperation.READ, topics)
+
+    return guard
+
+
 def produce(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
     """Require WRITE on the transactional id, for records of a transaction, and on each topic."""
     body = request.body

@@ -16,7 +16,6 @@ from sparklog.node.authorization.guards.guard import (
     item_type,
     with_rows,
 )
-from sparklog.node.authorization.guards.topics import TopicItems, topics_guarded
 from sparklog.node.metadata.topic_names import is_internal_topic
 from sparklog.node.serving.requests import Handler, Refusal, Request, Response
 from sparklog.protocol.codec.apis import response_type
@@ -48,31 +47,6 @@ def init_producer_id(refuse: Refusal, access: Access, request: Request, handler:
     if not all(access.allows(operation, _TRANSACTION, body.transactional_id) for operation in asked):
         return refuse(request, denial(_FAILED))
     return handler(request)
-
-
-def end_txn(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-    """Require WRITE on the transactional id."""
-    if not access.allows(_WRITE, _TRANSACTION, request.body.transactional_id):
-        return refuse(request, denial(_FAILED))
-    return handler(request)
-
-
-def add_offsets_to_txn(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-    """Require WRITE on the transactional id, and READ on the group."""
-    if not access.allows(_WRITE, _TRANSACTION, request.body.transactional_id):
-        return refuse(request, denial(_FAILED))
-    if not access.allows(_READ, _GROUP, request.body.group_id):
-        return refuse(request, denial(ErrorCode.group_authorization_failed))
-    return handler(request)
-
-
-def txn_offset_commit(refuse: Refusal, access: Access, request: Request, handler: Handler) -> Answer:
-    """Require WRITE on the transactional id, and READ on the group and on each topic."""
-    if not access.allows(_WRITE, _TRANSACTION, request.body.transactional_id):
-        return refuse(request, denial(_FAILED))
-    if not access.allows(_READ, _GROUP, request.body.group_id):
-        return refuse(request, denial(ErrorCode.group_authorization_failed))
-    return topics_guarded(access, request, handler, _READ, TopicItems())
 
 
 async def add_partitions_to_txn(

@@ -5,7 +5,8 @@ from typing import Final
 
 from sparklog.node.acls.acl import Principal
 from sparklog.node.acls.machine.authorizer import AuthorizerSettings
-from sparklog.node.config.definition import BOOLEAN, STRING, ConfigError, Rule, config_key
+from sparklog.node.config.definition import ConfigError, Rule
+from sparklog.node.config.key_table import broker_key
 from sparklog.node.security.application_secret import CLUSTER_PRINCIPAL
 
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -13,19 +14,12 @@ STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAutho
 
 @dataclass(frozen=True, kw_only=True)
 class AuthorizerKeys:
-    authorizer_class_name: str = config_key(
-        STRING,
-        "",
-        f"Empty: every request is allowed. {STANDARD_AUTHORIZER}: requests are allowed by ACLs, by the rules"
-        " of this class in Kafka.",
+    authorizer_class_name: str = broker_key(
+        "authorizer.class.name",
         Rule(f"empty or {STANDARD_AUTHORIZER}", ("", STANDARD_AUTHORIZER).__contains__),
     )
-    super_users: str = config_key(
-        STRING, "", "The principals that may do everything, regardless of ACLs, as User:name;User:name."
-    )
-    allow_everyone_if_no_acl_found: bool = config_key(
-        BOOLEAN, False, "Whether every principal may do everything to a resource that no ACL covers."
-    )
+    super_users: str = broker_key("super.users")
+    allow_everyone_if_no_acl_found: bool = broker_key("allow.everyone.if.no.acl.found")
     authorizer: AuthorizerSettings | None = field(init=False, default=None, repr=False, compare=False)
     """The rules that hold besides the ACLs; None without an authorizer."""
 

@@ -6,18 +6,8 @@ Kafka's defaults, but for the heartbeat, which is more frequent.
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.node.config.definition import (
-    BOOLEAN,
-    INT,
-    LIST,
-    LONG,
-    STRING,
-    ConfigError,
-    at_least,
-    between,
-    config_key,
-    one_of,
-)
+from sparklog.node.config.definition import ConfigError
+from sparklog.node.config.key_table import broker_key
 from sparklog.node.storage.log_config import LogConfig
 
 READ_ONLY_KEY: Final = "sparklog.read.only"
@@ -46,132 +36,31 @@ class SnapshotLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerKeys:
-    controller_quorum_bootstrap_servers_value: tuple[str, ...] = config_key(
-        LIST,
-        ("127.0.0.1:0",),
-        "The address of the controller, in the driver, to listen on and to advertise to brokers and"
-        " clients: a name or"
-        " address of the driver's host, never 0.0.0.0; port 0 takes a free one. Each address is for the"
-        " clients of one of the brokers' listeners, whose name may stand before it as name://host:port; it is"
-        " the first listener if not. Brokers go to the first address.",
-        name="controller.quorum.bootstrap.servers",
+    controller_quorum_bootstrap_servers_value: tuple[str, ...] = broker_key(
+        "controller.quorum.bootstrap.servers"
     )
-    controller_quorum_request_timeout_ms: int = config_key(
-        INT,
-        2000,
-        "How long a request of the quorum may take; a broker's to the controller, half of"
-        " broker.session.timeout.ms if that is longer.",
-        at_least(0),
+    controller_quorum_request_timeout_ms: int = broker_key("controller.quorum.request.timeout.ms")
+    controller_quorum_fetch_timeout_ms: int = broker_key("controller.quorum.fetch.timeout.ms")
+    broker_heartbeat_interval_ms: int = broker_key("broker.heartbeat.interval.ms")
+    broker_session_timeout_ms: int = broker_key("broker.session.timeout.ms")
+    initial_broker_registration_timeout_ms: int = broker_key("initial.broker.registration.timeout.ms")
+    sparklog_start_timeout_ms: int = broker_key("sparklog.start.timeout.ms")
+    sparklog_read_only: bool = broker_key(READ_ONLY_KEY)
+    sparklog_balance_enable: str = broker_key(BALANCE_ENABLE_KEY)
+    sparklog_replace_after_ms: int = broker_key(REPLACE_AFTER_KEY)
+    sparklog_racks: int | None = broker_key(RACKS_KEY, assigned=True)
+    sparklog_brokers_per_rack: int | None = broker_key(BROKERS_PER_RACK_KEY, assigned=True)
+    sparklog_max_brokers: int = broker_key(MAX_BROKERS_KEY)
+    controlled_shutdown_enable: bool = broker_key("controlled.shutdown.enable")
+    metadata_log_dir: str | None = broker_key("metadata.log.dir")
+    metadata_log_segment_bytes: int = broker_key("metadata.log.segment.bytes")
+    metadata_log_segment_ms: int = broker_key("metadata.log.segment.ms")
+    metadata_log_max_record_bytes_between_snapshots: int = broker_key(
+        "metadata.log.max.record.bytes.between.snapshots"
     )
-    controller_quorum_fetch_timeout_ms: int = config_key(
-        INT,
-        2000,
-        "After how long without a fetch from a majority of the voters the controller renews no lease, and for"
-        " how long after an answer to its fetch a voter grants no pre-vote.",
-        at_least(0),
-    )
-    broker_heartbeat_interval_ms: int = config_key(
-        INT, 500, "How often a broker sends a heartbeat to the controller."
-    )
-    broker_session_timeout_ms: int = config_key(
-        INT, 9000, "The silence after which the controller fences a broker."
-    )
-    initial_broker_registration_timeout_ms: int = config_key(
-        INT, 60000, "How long a starting broker tries to register before it gives up."
-    )
-    sparklog_start_timeout_ms: int = config_key(
-        INT,
-        120000,
-        "How long a start waits for every broker before it fails. A start over the directories of an earlier"
-        " cluster waits without a limit for a majority of its voters. Not a key of Kafka's.",
-        at_least(1),
-    )
-    sparklog_read_only: bool = config_key(
-        BOOLEAN,
-        False,
-        "Whether brokers refuse what clients write. An orderly stop of a cluster with a tier sets it for all"
-        " brokers, and the next start removes it. Not a key of Kafka's.",
-        name=READ_ONLY_KEY,
-    )
-    sparklog_balance_enable: str = config_key(
-        STRING,
-        "true",
-        "When the controller moves replicas by itself: after brokers were added or lost for good (true),"
-        " whenever brokers differ too much (always), or never (false). Not a key of Kafka's.",
-        one_of("true", "always", "false"),
-        name=BALANCE_ENABLE_KEY,
-    )
-    sparklog_replace_after_ms: int = config_key(
-        LONG,
-        600000,
-        "After how long the replicas of a broker that is away are placed on other brokers. Not a key of"
-        " Kafka's.",
-        at_least(0),
-        name=REPLACE_AFTER_KEY,
-    )
-    sparklog_racks: int | None = config_key(
-        INT,
-        None,
-        "The number of racks while the application runs, changed for all brokers by Cluster.scale,"
-        " sparklog-scale or IncrementalAlterConfigs; at least that of the application's start. Not a key of"
-        " Kafka's.",
-        between(1, 1000),
-        name=RACKS_KEY,
-        assigned=True,
-    )
-    sparklog_brokers_per_rack: int | None = config_key(
-        INT,
-        None,
-        "The number of brokers of a rack while the application runs, changed like sparklog.racks. Not a key"
-        " of Kafka's.",
-        between(1, 1000),
-        name=BROKERS_PER_RACK_KEY,
-        assigned=True,
-    )
-    sparklog_max_brokers: int = config_key(
-        INT,
-        100,
-        "The most brokers to which a running cluster may be scaled: each has a thread in the driver, and a"
-        " slot of Spark's. Not a key of Kafka's.",
-        at_least(1),
-        name=MAX_BROKERS_KEY,
-    )
-    controlled_shutdown_enable: bool = config_key(
-        BOOLEAN, True, "Whether a leaving broker hands its leaderships over first."
-    )
-    metadata_log_dir: str | None = config_key(
-        STRING, None, "Where the metadata log lies; the first of log.dirs if not set."
-    )
-    metadata_log_segment_bytes: int = config_key(
-        INT, 1073741824, "The largest segment of the metadata log.", at_least(8388608)
-    )
-    metadata_log_segment_ms: int = config_key(
-        LONG, 604800000, "The longest a segment of the metadata log stays active."
-    )
-    metadata_log_max_record_bytes_between_snapshots: int = config_key(
-        LONG,
-        20971520,
-        "After how many bytes of new records the next snapshot of the metadata log is written.",
-        at_least(1),
-    )
-    metadata_log_max_snapshot_interval_ms: int = config_key(
-        LONG,
-        3600000,
-        "After how long the next snapshot is written if there are new records at all; 0 for never.",
-        at_least(0),
-    )
-    metadata_max_retention_bytes: int = config_key(
-        LONG,
-        104857600,
-        "How large the metadata log and its snapshots grow before the oldest go, -1 for without limit. The"
-        " newest snapshot and the active segment stay.",
-    )
-    metadata_max_retention_ms: int = config_key(
-        LONG,
-        604800000,
-        "How old the last record in a snapshot may be before the snapshot and all before it go, -1 for"
-        " without limit. The newest snapshot and the active segment stay.",
-    )
+    metadata_log_max_snapshot_interval_ms: int = broker_key("metadata.log.max.snapshot.interval.ms")
+    metadata_max_retention_bytes: int = broker_key("metadata.max.retention.bytes")
+    metadata_max_retention_ms: int = broker_key("metadata.max.retention.ms")
 
     def __post_init__(self) -> None:
         if self.broker_heartbeat_interval_ms * 2 > self.broker_session_timeout_ms:

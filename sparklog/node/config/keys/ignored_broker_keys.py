@@ -10,88 +10,48 @@ Source: Kafka 4.3.1's DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS, with the definiti
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from sparklog.node.config.definition import ConfigKey, ConfigType, ConfigValue, Rule, at_least
-from sparklog.node.config.keys.ignored_group_keys import IGNORED_GROUP_KEYS, WITHOUT_EFFECT
+from sparklog.node.config.definition import ConfigKey, Rule
+from sparklog.node.config.key_table import read_keys
+from sparklog.node.config.keys.ignored_group_keys import IGNORED_GROUP_KEYS
 
-_BOOLEAN, _STRING, _INT, _SHORT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.SHORT
-_LONG, _DOUBLE, _LIST, _CLASS = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST, ConfigType.CLASS
-
-
-def _only(value: ConfigValue) -> Rule:
-    shown = ",".join(value) if isinstance(value, tuple) else value
-    return Rule(f"{shown!r}, for there is nothing else here", lambda given: given == value)
-
-
-_NO_THREADS: Final = "requests are answered on an event loop"
-_NO_TIER_THREADS: Final = "copying, reads and deletions of the tier share a few threads"
-_NO_KERBEROS: Final = "there is no GSSAPI"
-_NO_LOGIN: Final = "brokers have no login of their own to be refreshed"
-_NO_PROVIDER: Final = "TLS is OpenSSL's"
-_NO_CLASSES: Final = "no classes are loaded"
-_NO_SHARE_GROUPS: Final = "there are no share groups"
-_DEFAULT_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
-_JMX_REPORTER: Final = "org.apache.kafka.common.metrics.JmxReporter"
-
-_FOR_ALL_BROKERS: Final = (
-    ("config.providers", _LIST, (), _only(()), _NO_CLASSES),
-    ("log.preallocate", _BOOLEAN, False, None, "segment files grow as they are written"),
-    ("metric.reporters", _LIST, (_JMX_REPORTER,), _only((_JMX_REPORTER,)), _NO_CLASSES),
-    ("num.io.threads", _INT, 8, at_least(1), _NO_THREADS),
-    ("num.network.threads", _INT, 3, at_least(1), _NO_THREADS),
-    (
-        "remote.log.index.file.cache.total.size.bytes",
-        _LONG,
-        1073741824,
-        at_least(1),
-        "the tier's objects are their own indexes: see sparklog.remote.cache.bytes",
-    ),
-    ("remote.log.manager.copier.thread.pool.size", _INT, 10, at_least(1), _NO_TIER_THREADS),
-    ("remote.log.manager.expiration.thread.pool.size", _INT, 10, at_least(1), _NO_TIER_THREADS),
-    ("remote.log.manager.follower.thread.pool.size", _INT, 2, at_least(1), _NO_TIER_THREADS),
-    ("remote.log.reader.threads", _INT, 10, at_least(1), _NO_TIER_THREADS),
-    ("share.coordinator.cached.buffer.max.bytes", _INT, 1048588, at_least(524288), _NO_SHARE_GROUPS),
-)
-_FOR_ONE_BROKER: Final = (
-    ("cordoned.log.dirs", _LIST, (), _only(()), "directories cannot be cordoned"),
-    ("principal.builder.class", _CLASS, _DEFAULT_BUILDER, _only(_DEFAULT_BUILDER), _NO_CLASSES),
-    ("sasl.kerberos.kinit.cmd", _STRING, "/usr/bin/kinit", None, _NO_KERBEROS),
-    ("sasl.kerberos.min.time.before.relogin", _LONG, 60000, None, _NO_KERBEROS),
-    ("sasl.kerberos.principal.to.local.rules", _LIST, ("DEFAULT",), None, _NO_KERBEROS),
-    ("sasl.kerberos.service.name", _STRING, None, None, _NO_KERBEROS),
-    ("sasl.kerberos.ticket.renew.jitter", _DOUBLE, 0.05, None, _NO_KERBEROS),
-    ("sasl.kerberos.ticket.renew.window.factor", _DOUBLE, 0.8, None, _NO_KERBEROS),
-    ("sasl.login.refresh.buffer.seconds", _SHORT, 300, None, _NO_LOGIN),
-    ("sasl.login.refresh.min.period.seconds", _SHORT, 60, None, _NO_LOGIN),
-    ("sasl.login.refresh.window.factor", _DOUBLE, 0.8, None, _NO_LOGIN),
-    ("sasl.login.refresh.window.jitter", _DOUBLE, 0.05, None, _NO_LOGIN),
-    ("sasl.mechanism.inter.broker.protocol", _STRING, "GSSAPI", None, _NO_LOGIN),
-    ("ssl.endpoint.identification.algorithm", _STRING, "https", None, "brokers know each other by a secret"),
-    ("ssl.engine.factory.class", _CLASS, None, _only(None), _NO_CLASSES),
-    ("ssl.keymanager.algorithm", _STRING, "SunX509", None, _NO_PROVIDER),
-    ("ssl.protocol", _STRING, "TLSv1.3", None, _NO_PROVIDER),
-    ("ssl.provider", _STRING, None, None, _NO_PROVIDER),
-    ("ssl.secure.random.implementation", _STRING, None, None, _NO_PROVIDER),
-    ("ssl.trustmanager.algorithm", _STRING, "PKIX", None, _NO_PROVIDER),
-)
+_OF_ALL_BROKERS: Final = read_keys("ignored_all_brokers.txt")
+_OF_ONE_BROKER: Final = read_keys("ignored_one_broker.txt")
 _OF_GROUPS: Final = (
     "group.coordinator.cached.buffer.max.bytes",
     "group.share.assignment.interval.ms",
     "group.streams.assignment.interval.ms",
 )
 
+_WITH_ONE_VALUE: Final = (
+    "config.providers",
+    "cordoned.log.dirs",
+    "metric.reporters",
+    "principal.builder.class",
+    "ssl.engine.factory.class",
+)
+"""The keys whose default is all there is here."""
+
+
+def _only_its_default(key: ConfigKey) -> ConfigKey:
+    shown = ",".join(key.default) if isinstance(key.default, tuple) else key.default
+    rule = Rule(f"{shown!r}, for there is nothing else here", lambda given: given == key.default)
+    return replace(key, rule=rule)
+
+
 IGNORED_DYNAMIC_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
     {
-        name: ConfigKey(name, config_type, default, f"{WITHOUT_EFFECT} {because}.", rule)
-        for name, config_type, default, rule, because in (*_FOR_ALL_BROKERS, *_FOR_ONE_BROKER)
+        name: _only_its_default(key) if name in _WITH_ONE_VALUE else key
+        for name, key in (_OF_ALL_BROKERS | _OF_ONE_BROKER).items()
     }
     | {name: IGNORED_GROUP_KEYS[name] for name in _OF_GROUPS}
 )
 """With Kafka's types, limits and defaults."""
 
-OF_ONE_BROKER: Final = frozenset(name for name, *_ in _FOR_ONE_BROKER)
+OF_ONE_BROKER: Final = frozenset(_OF_ONE_BROKER)
 """The keys that Kafka allows for single brokers only."""
 
 THREAD_COUNTS: Final = frozenset(

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.node.config.definition import LIST, ConfigError, config_key
+from sparklog.node.config.definition import ConfigError
+from sparklog.node.config.key_table import broker_key
 from sparklog.node.metadata.cluster_size import rack_name, rack_number
 
 NAMES_KEY: Final = "sparklog.rack.names"
@@ -16,20 +17,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class RackKeys:
-    sparklog_rack_names: tuple[str, ...] = config_key(
-        LIST,
-        (),
-        "The names of the racks, in their order, as broker.rack and client.rack have them; a rack without"
-        " one is rack-0, rack-1 and so on. Not a key of Kafka's.",
-        name=NAMES_KEY,
-    )
-    sparklog_rack_hosts: tuple[str, ...] = config_key(
-        LIST,
-        (),
-        "The rack of each host, as host=rack: brokers prefer the hosts of their racks. Hosts have Spark's"
-        " names. Not a key of Kafka's.",
-        name=HOSTS_KEY,
-    )
+    sparklog_rack_names: tuple[str, ...] = broker_key(NAMES_KEY)
+    sparklog_rack_hosts: tuple[str, ...] = broker_key(HOSTS_KEY)
 
     def __post_init__(self) -> None:
         names = self.sparklog_rack_names

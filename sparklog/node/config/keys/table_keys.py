@@ -9,17 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparklog.node.config.definition import (
-    BOOLEAN,
-    LONG,
-    STRING,
-    ConfigError,
-    Rule,
-    at_least,
-    config_key,
-    one_of,
-)
-from sparklog.node.config.keys.remote_log_keys import REMOTE_URI
+from sparklog.node.config.definition import ConfigError, Rule
+from sparklog.node.config.key_table import broker_key, topic_key
+from sparklog.node.remote_log.uri import URI_KEY
 
 TABLE_ENABLE: Final = "sparklog.table.enable"
 TABLE_NAME: Final = "sparklog.table.name"
@@ -37,43 +29,17 @@ def is_catalog_option(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableTopicKeys:
-    sparklog_table_enable: bool = config_key(
-        BOOLEAN,
-        False,
-        "Whether the topic is an Iceberg table, too, made of its files in the object store.",
-        name=TABLE_ENABLE,
-    )
-    sparklog_table_name: str = config_key(
-        STRING,
-        "",
-        "The table's name, as namespace.table; topics.<topic> if empty, with _ for each dot of the topic's.",
+    sparklog_table_enable: bool = topic_key(TABLE_ENABLE)
+    sparklog_table_name: str = topic_key(
+        TABLE_NAME,
         Rule(
             "namespace.table of letters, digits, _ and -",
             lambda name: not name or _TABLE_NAME.fullmatch(name) is not None,
         ),
-        name=TABLE_NAME,
     )
-    sparklog_table_partition_by: str = config_key(
-        STRING,
-        "none",
-        "The partitions of the table: none, the topic's (partition), or the day or hour of the timestamp.",
-        one_of("none", "partition", "day", "hour"),
-        name=TABLE_PARTITION_BY,
-    )
-    sparklog_table_retention: str = config_key(
-        STRING,
-        "topic",
-        "Whether rows leave the table with the topic's records (topic), or stay (forever).",
-        one_of("topic", "forever"),
-        name=TABLE_RETENTION,
-    )
-    sparklog_table_value_schema: str = config_key(
-        STRING,
-        "",
-        "The columns that JSON values have in the table beside the raw value, as Spark writes schemas:"
-        " id BIGINT, name STRING.",
-        name=TABLE_VALUE_SCHEMA,
-    )
+    sparklog_table_partition_by: str = topic_key(TABLE_PARTITION_BY)
+    sparklog_table_retention: str = topic_key(TABLE_RETENTION)
+    sparklog_table_value_schema: str = topic_key(TABLE_VALUE_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +78,8 @@ class TableBrokerKeys:
 
     table_catalog: Mapping[str, str] = field(init=False, repr=False)
     """The values of `sparklog.table.catalog.<name>` by <name>: pyiceberg's properties."""
-    sparklog_table_commit_interval_ms: int = config_key(
-        LONG,
-        60000,
-        "The shortest time between two commits of a table. Not a key of Kafka's.",
-        at_least(1),
-    )
-    sparklog_table_snapshot_retention_ms: int = config_key(
-        LONG,
-        600000,
-        "How long a table's old snapshots, and the files that only they have, can be read. Not a key of"
-        " Kafka's.",
-        at_least(0),
-    )
+    sparklog_table_commit_interval_ms: int = broker_key("sparklog.table.commit.interval.ms")
+    sparklog_table_snapshot_retention_ms: int = broker_key("sparklog.table.snapshot.retention.ms")
 
     def __post_init__(self) -> None:
         options = {
@@ -133,14 +88,6 @@ class TableBrokerKeys:
             if is_catalog_option(name)
         }
         object.__setattr__(self, "table_catalog", options)
-        if options and not self.raw.get(REMOTE_URI, "").strip():
+        if options and not self.raw.get(URI_KEY, "").strip():
             first = f"{CATALOG_PREFIX}{min(options)}"
-            raise ConfigError(first, None, f"tables are made of files in a store: set {REMOTE_URI}")
-
-    @property
-    def table_commit_interval_ms(self) -> int:
-        return self.sparklog_table_commit_interval_ms
-
-    @property
-    def table_snapshot_retention_ms(self) -> int:
-        return self.sparklog_table_snapshot_retention_ms
+            raise ConfigError(first, None, f"tables are made of files in a store: set {URI_KEY}")

@@ -7,73 +7,27 @@ open.
 
 from dataclasses import dataclass
 
-from sparklog.node.config.definition import LIST, PASSWORD, STRING, config_key, one_of, some_of
+from sparklog.node.config.key_table import broker_key
 from sparklog.node.config.password import Password
-from sparklog.node.security.tls.settings import DEFAULT_PROTOCOLS, StoreSettings, TlsSettings
+from sparklog.node.security.tls.settings import StoreSettings, TlsSettings
 
 
 @dataclass(frozen=True, kw_only=True)
 class TlsKeys:
-    ssl_keystore_type: str = config_key(
-        STRING,
-        "JKS",
-        "The type of the key store: PEM or PKCS12. A PKCS12 store is read under Kafka's default, too; a"
-        " real JKS"
-        " store has to be converted, and the error says how.",
-        one_of("JKS", "PEM", "PKCS12"),
-    )
-    ssl_keystore_location: str | None = config_key(
-        STRING,
-        None,
-        "The file with the private key and its certificates, on the hosts of the driver and of the brokers.",
-    )
-    ssl_keystore_password: Password | None = config_key(PASSWORD, None, "The password of a PKCS12 key store.")
-    ssl_keystore_key: Password | None = config_key(
-        PASSWORD, None, "Instead of a file: the private key as PEM."
-    )
-    ssl_keystore_certificate_chain: Password | None = config_key(
-        PASSWORD, None, "Beside ssl.keystore.key: its certificates as PEM."
-    )
-    ssl_key_password: Password | None = config_key(
-        PASSWORD, None, "The password of an encrypted private key in PEM."
-    )
-    ssl_truststore_type: str = config_key(
-        STRING,
-        "JKS",
-        "The type of the trust store, as for ssl.keystore.type.",
-        one_of("JKS", "PEM", "PKCS12"),
-    )
-    ssl_truststore_location: str | None = config_key(
-        STRING, None, "The file with the trusted certificates; without one the system's are trusted."
-    )
-    ssl_truststore_password: Password | None = config_key(
-        PASSWORD, None, "The password of a PKCS12 trust store."
-    )
-    ssl_truststore_certificates: Password | None = config_key(
-        PASSWORD, None, "Instead of a file: the trusted certificates as PEM."
-    )
-    ssl_client_auth: str = config_key(
-        STRING,
-        "none",
-        "Whether clients have to show a certificate: required, requested (one that is shown must be good), or"
-        " none. Holds for a listener of SASL_SSL only if it is set for it alone.",
-        one_of("required", "requested", "none"),
-    )
-    ssl_principal_mapping_rules: str = config_key(
-        STRING,
-        "DEFAULT",
-        "How the name in a client's certificate becomes its principal: DEFAULT, which is the name as it is,"
-        " and RULE:pattern/replacement/[LU], separated by commas; the first that matches wins.",
-    )
-    ssl_enabled_protocols: tuple[str, ...] = config_key(
-        LIST, DEFAULT_PROTOCOLS, "The enabled versions of TLS.", some_of(*DEFAULT_PROTOCOLS)
-    )
-    ssl_cipher_suites: tuple[str, ...] = config_key(
-        LIST,
-        (),
-        "The enabled cipher suites, by Java's names or OpenSSL's; empty for OpenSSL's"
-        " defaults. Of TLS 1.3's all or none can be named.",
-    )
+    ssl_keystore_type: str = broker_key("ssl.keystore.type")
+    ssl_keystore_location: str | None = broker_key("ssl.keystore.location")
+    ssl_keystore_password: Password | None = broker_key("ssl.keystore.password")
+    ssl_keystore_key: Password | None = broker_key("ssl.keystore.key")
+    ssl_keystore_certificate_chain: Password | None = broker_key("ssl.keystore.certificate.chain")
+    ssl_key_password: Password | None = broker_key("ssl.key.password")
+    ssl_truststore_type: str = broker_key("ssl.truststore.type")
+    ssl_truststore_location: str | None = broker_key("ssl.truststore.location")
+    ssl_truststore_password: Password | None = broker_key("ssl.truststore.password")
+    ssl_truststore_certificates: Password | None = broker_key("ssl.truststore.certificates")
+    ssl_client_auth: str = broker_key("ssl.client.auth")
+    ssl_principal_mapping_rules: str = broker_key("ssl.principal.mapping.rules")
+    ssl_enabled_protocols: tuple[str, ...] = broker_key("ssl.enabled.protocols")
+    ssl_cipher_suites: tuple[str, ...] = broker_key("ssl.cipher.suites")
 
     def tls_settings(self) -> TlsSettings:
         """Return the TLS settings; empty values are None."""

@@ -2,38 +2,20 @@
 
 from dataclasses import dataclass
 
-from sparklog.node.config.definition import BOOLEAN, INT, LIST, at_least, config_key
+from sparklog.node.config.key_table import broker_key
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransactionKeys:
-    transactional_id_expiration_ms: int = config_key(
-        INT,
-        604800000,
-        "How long an unused transactional id is remembered; never expires while its transaction is open.",
-        at_least(1),
+    transactional_id_expiration_ms: int = broker_key("transactional.id.expiration.ms")
+    transaction_max_timeout_ms: int = broker_key("transaction.max.timeout.ms")
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = broker_key(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms"
     )
-    transaction_max_timeout_ms: int = config_key(
-        INT, 900000, "The longest transaction.timeout.ms that a producer may ask for.", at_least(1)
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = broker_key(
+        "transaction.remove.expired.transaction.cleanup.interval.ms"
     )
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = config_key(
-        INT,
-        10000,
-        "How often a coordinator looks for transactions that have been open for too long, and aborts them.",
-        at_least(1),
-    )
-    transaction_remove_expired_transaction_cleanup_interval_ms: int = config_key(
-        INT, 3600000, "How often a coordinator looks for transactional ids that have expired.", at_least(1)
-    )
-    transaction_two_phase_commit_enable: bool = config_key(
-        BOOLEAN,
-        False,
-        "Whether producers may have transactions without a time-out, whose outcome an external system"
-        " decides.",
-    )
-    sparklog_two_phase_commit_transactional_id_prefixes: tuple[str, ...] = config_key(
-        LIST,
-        ("sparklog-sink.",),
-        "Transactional ids that begin with one of these may have transactions without a time-out in any case:"
-        " those in which DataFrames are written exactly once. Not a key of Kafka's.",
+    transaction_two_phase_commit_enable: bool = broker_key("transaction.two.phase.commit.enable")
+    sparklog_two_phase_commit_transactional_id_prefixes: tuple[str, ...] = broker_key(
+        "sparklog.two.phase.commit.transactional.id.prefixes"
     )

@@ -50,9 +50,7 @@ def tokens_taken(config: BrokerConfig, listener_name: str) -> TokensTaken:
     url_key = _key(listener_name, "sasl.oauthbearer.jwks.endpoint.url")
     if url is None:
         raise ConfigError(
-            url_key,
-            None,
-            "OAUTHBEARER needs the keys of the identity provider that signs its tokens",
+            url_key, None, "OAUTHBEARER needs the keys of the identity provider that signs its tokens"
         )
     backoff = ExponentialBackoff(
         own.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,

@@ -111,7 +111,8 @@ class ClientQuotas(Generic[_SomeQuota]):
         self._key = key
         self._new_quota = new_quota
         self._limits = ClientLimits(key, {})
-        self._shared: dict[tuple[str | None, str | None], _SomeQuota] = {}
+        self.shared: dict[tuple[str | None, str | None], _SomeQuota] = {}
+        """The quotas in use, by user and client id; None stands for any."""
         self._found: dict[tuple[str, str], _SomeQuota | None] = {}
         self.limit_anybody = False
 
@@ -120,16 +121,11 @@ class ClientQuotas(Generic[_SomeQuota]):
         self.limit_anybody = self._limits.limit_anybody
         self._found.clear()
         if not self.limit_anybody:
-            self._shared.clear()
+            self.shared.clear()
 
     def __len__(self) -> int:
         """Return the number of rates kept."""
-        return len(self._shared)
-
-    @property
-    def shared(self) -> Mapping[tuple[str | None, str | None], _SomeQuota]:
-        """The quotas in use, by user and client id; None stands for any."""
-        return self._shared
+        return len(self.shared)
 
     def of(self, user: str, client_id: str, now_ms: int) -> _SomeQuota | None:
         """Return the quota of a client, None if it is unlimited."""
@@ -144,17 +140,17 @@ class ClientQuotas(Generic[_SomeQuota]):
         limit = self._limits.limit(user, client_id)
         if limit is None:
             return None
-        quota = self._shared.get(limit.shared_by)
+        quota = self.shared.get(limit.shared_by)
         if quota is None:
-            quota = self._shared[limit.shared_by] = self._new_quota(limit.bound)
+            quota = self.shared[limit.shared_by] = self._new_quota(limit.bound)
         quota.bound = limit.bound
         return quota
 
     def _give_up_idle(self, now_ms: int) -> None:
         self._found.clear()
-        for shared_by, quota in list(self._shared.items()):
+        for shared_by, quota in list(self.shared.items()):
             if quota.is_idle(now_ms):
-                del self._shared[shared_by]
+                del self.shared[shared_by]
 
 
 def rate_quotas(

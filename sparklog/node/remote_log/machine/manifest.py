@@ -12,7 +12,6 @@ Invariants:
 - `leader_epochs` cover [log_start_offset, end_offset), by rising epochs and offsets.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -40,7 +39,6 @@ class RemoteSegment:
     """Exclusive. The records of the next one begin here or above."""
     record_count: int
     size_bytes: int
-    """Size of the object."""
     raw_bytes: int
     """Size of its records in batches, uncompressed: what retention and reads count."""
     first_timestamp_ms: TimestampMs
@@ -70,7 +68,3 @@ class Manifest:
     unreferenced: tuple[str, ...]
     """Objects that an earlier manifest named, to be deleted once this one is in the store."""
     written_ms: TimestampMs
-
-    @property
-    def segments_by_base(self) -> Sequence[Offset]:
-        return tuple(segment.base_offset for segment in self.segments)

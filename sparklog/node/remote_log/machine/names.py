@@ -22,7 +22,6 @@ def topic_prefixes(topic: str, topic_id: UUID) -> tuple[str, str, str]:
 
 
 def manifest_name(topic_id: UUID, partition: int) -> str:
-    """Return the name of a partition's manifest."""
     return f"{MANIFESTS}{topic_id}/{partition}"
 
 

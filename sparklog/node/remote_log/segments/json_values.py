@@ -10,14 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from sparklog.node.remote_log.machine.value_schema import (
-    Array,
-    Column,
-    ColumnType,
-    Decimal,
-    Scalar,
-    Struct,
-)
+from sparklog.node.remote_log.machine.value_schema import Array, Column, ColumnType, Decimal, Scalar, Struct
 
 _Convert: TypeAlias = Callable[[Any], Any]
 

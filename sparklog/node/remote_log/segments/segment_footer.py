@@ -15,12 +15,7 @@ import pyarrow.parquet as pq
 
 from sparklog.node.remote_log.object_store import CorruptSegmentError, ObjectStore
 from sparklog.node.remote_log.segments.file_ranges import range_of
-from sparklog.node.remote_log.segments.segment_format import (
-    COLUMNS,
-    RECORD_LEAVES,
-    US_PER_MS,
-    check_format,
-)
+from sparklog.node.remote_log.segments.segment_format import COLUMNS, RECORD_LEAVES, US_PER_MS, check_format
 from sparklog.protocol.types import Offset, TimestampMs
 
 _MAGIC: Final = b"PAR1"

@@ -56,14 +56,12 @@ RECORD_LEAVES: Final = len(COLUMNS) + 1
 
 
 def segment_schema(typed: TypedColumns | None) -> pa.Schema:
-    """Return the columns of a segment, with their field ids."""
     return SCHEMA if typed is None else pa.schema([*SCHEMA, *typed.fields])
 
 
 def segment_metadata(
     topic: str, topic_id: UUID, partition: int, typed: TypedColumns | None = None
 ) -> dict[str, str]:
-    """Return the key-value metadata of a segment of this partition."""
     return {
         **({} if typed is None else {VALUE_SCHEMA: typed.text}),
         _FORMAT: str(FORMAT_VERSION),

@@ -43,7 +43,6 @@ class WrittenSegment(NamedTuple):
 
     record_count: int
     size_bytes: int
-    """Size of the file."""
     raw_bytes: int
     """Size of its records in batches, uncompressed: an estimate to a byte or two a record."""
     first_offset: Offset | None
@@ -53,7 +52,6 @@ class WrittenSegment(NamedTuple):
     """The smallest; -1 without records."""
     max_timestamp_ms: TimestampMs
     crc32c: int
-    """CRC-32C of the file."""
     unparsed_count: int = 0
     """Values without typed columns, since they do not parse."""
 

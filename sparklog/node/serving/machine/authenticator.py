@@ -64,8 +64,6 @@ _SERVED: Final[Mapping[SaslState, frozenset[int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
-    """The SASL mechanisms of a listener."""
-
     begin: Mapping[str, Callable[[], ServerMechanism]]
     """Begins an exchange, by the mechanism's name."""
     offered: tuple[str, ...] = ()
@@ -87,8 +85,6 @@ class AuthenticateAnswer:
 
 
 class Authenticator:
-    """The authentication of one connection."""
-
     def __init__(self, mechanisms: Mechanisms, principal: Principal | None) -> None:
         """Begin with the principal of connections without SASL; None where SASL is required."""
         self.principal = principal

@@ -21,7 +21,6 @@ class CleaningRequest:
     segments: list[SealedSegment]
     """All below `end_offset`, oldest first; the last may reach above it."""
     segments_end: Offset
-    """End offset of the last segment."""
     transaction_indexes: list[Offset]
     """Base offsets of all segments of the log that may have aborted transactions."""
     first_dirty_offset: Offset

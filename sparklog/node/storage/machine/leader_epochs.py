@@ -25,24 +25,20 @@ class EpochEndOffset(NamedTuple):
 
 
 class LeaderEpochs:
-    __slots__ = ("_entries", "latest")
+    __slots__ = ("entries", "latest")
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
-        self._entries: tuple[EpochEntry, ...] = ()
+        self.entries: tuple[EpochEntry, ...] = ()
         self.latest: LeaderEpoch | None = None
         """The newest epoch of this log; None for an empty history."""
         self.replace(entries)
-
-    @property
-    def entries(self) -> tuple[EpochEntry, ...]:
-        return self._entries
 
     def assign(self, leader_epoch: LeaderEpoch, start_offset: Offset) -> bool:
         """Record that `leader_epoch` begins at `start_offset`; return whether that was a change.
 
         Contradicting entries (of an epoch or offset not smaller) are removed.
         """
-        entries = self._entries
+        entries = self.entries
         if entries and entries[-1].leader_epoch == leader_epoch and entries[-1].start_offset <= start_offset:
             return False
         kept = len(entries)
@@ -50,7 +46,7 @@ class LeaderEpochs:
             entries[kept - 1].leader_epoch >= leader_epoch or entries[kept - 1].start_offset >= start_offset
         ):
             kept -= 1
-        self._entries = (*entries[:kept], EpochEntry(leader_epoch, start_offset))
+        self.entries = (*entries[:kept], EpochEntry(leader_epoch, start_offset))
         self.latest = leader_epoch
         return True
 
@@ -63,7 +59,7 @@ class LeaderEpochs:
         >>> LeaderEpochs([EpochEntry(1, 0), EpochEntry(4, 10)]).end_offset_for(3, 25)
         EpochEndOffset(leader_epoch=1, end_offset=10)
         """
-        entries = self._entries
+        entries = self.entries
         if not entries or leader_epoch > entries[-1].leader_epoch:
             return None
         if leader_epoch == entries[-1].leader_epoch:
@@ -75,27 +71,27 @@ class LeaderEpochs:
 
     def epoch_at(self, offset: Offset) -> LeaderEpoch | None:
         """Return the epoch that wrote `offset`, or None if the history begins above it."""
-        entries = self._entries
+        entries = self.entries
         slot = bisect_right(entries, offset, key=_start_offset)
         return entries[slot - 1].leader_epoch if slot else None
 
     def truncate_from_end(self, end_offset: Offset) -> bool:
         """Remove epochs that began at or after `end_offset`; return whether there were any."""
-        entries = self._entries
+        entries = self.entries
         kept = len(entries)
         while kept and entries[kept - 1].start_offset >= end_offset:
             kept -= 1
-        self._entries = entries[:kept]
+        self.entries = entries[:kept]
         self.latest = entries[kept - 1].leader_epoch if kept else None
         return kept != len(entries)
 
     def truncate_from_start(self, start_offset: Offset) -> bool:
         """Let the history begin at `start_offset`; return whether that was a change."""
-        entries = self._entries
+        entries = self.entries
         reached = bisect_right(entries, start_offset, key=_start_offset)
         if reached == 0 or (reached == 1 and entries[0].start_offset == start_offset):
             return False
-        self._entries = (EpochEntry(entries[reached - 1].leader_epoch, start_offset), *entries[reached:])
+        self.entries = (EpochEntry(entries[reached - 1].leader_epoch, start_offset), *entries[reached:])
         return True
 
     def replace(self, entries: Iterable[EpochEntry]) -> None:
@@ -104,7 +100,7 @@ class LeaderEpochs:
             self.assign(*entry)
 
     def clear(self) -> None:
-        self._entries = ()
+        self.entries = ()
         self.latest = None
 
 

@@ -141,7 +141,6 @@ class CompletedTransaction(NamedTuple):
     producer_id: ProducerId
     first_offset: Offset
     last_offset: Offset
-    """Offset of the marker."""
     aborted: bool
     last_stable_offset: Offset
     """Last stable offset afterwards: the first offset of the next open transaction, or the one after the

@@ -39,7 +39,6 @@ class FixedRequest:
     api_version: int
 
     def entity(self) -> Any:
-        """Return the entity of this request."""
         raise NotImplementedError
 
     def encoded(self) -> bytes | None:
@@ -62,7 +61,6 @@ class FixedResponse:
         raise NotImplementedError
 
     def entity(self) -> Any:
-        """Return the entity of this response."""
         raise NotImplementedError
 
     def frame(self, correlation_id: int) -> list[Chunk]:

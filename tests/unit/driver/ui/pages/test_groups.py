@@ -1,9 +1,10 @@
 """Pages of groups: names are text, long lists have pages."""
 
-from sparklog.driver.ui.machine.groups import GroupMemberStatus, GroupPartition, GroupStatus, GroupSummary
+from sparklog.driver.ui.machine.groups import GroupPartition, GroupStatus, GroupSummary
 from sparklog.driver.ui.pages.groups import group_page, groups_page, unknown_group_page
 from sparklog.driver.ui.pages.html import UI_ROOT_MARK
 from sparklog.protocol.types import TopicPartition
+from sparklog.user.client.groups import GroupMember
 from tests.unit.driver.ui.pages.statuses import EVIL
 
 LONG = "x" * 30_000
@@ -36,7 +37,7 @@ def group(partitions: int) -> GroupStatus:
         assignment_epoch=4,
         lag=77,
         members=(
-            GroupMemberStatus(
+            GroupMember(
                 member_id=EVIL,
                 group_instance_id=EVIL,
                 client_id=EVIL,

@@ -7,10 +7,13 @@ from pathlib import Path
 from sparklog.node.config import BROKER_KEYS, TOPIC_KEYS
 from sparklog.node.config.broker import BROKER_ATTRIBUTES
 from sparklog.node.config.keys.ignored_broker_keys import IGNORED_DYNAMIC_KEYS
-from sparklog.node.config.keys.ignored_group_keys import IGNORED_GROUP_KEYS, WITHOUT_EFFECT
-from sparklog.node.config.topic import STORED_ONLY, TOPIC_ATTRIBUTES, TOPIC_SYNONYMS
+from sparklog.node.config.keys.ignored_group_keys import IGNORED_GROUP_KEYS
+from sparklog.node.config.topic import TOPIC_ATTRIBUTES, TOPIC_SYNONYMS
 
 REPOSITORY = Path(__file__).parents[5]
+STORED_ONLY = "Stored for Kafka's tools, without effect:"
+WITHOUT_EFFECT = "Taken from Kafka's files, without effect:"
+"""The beginnings of the documentation of keys without an effect."""
 
 
 @cache

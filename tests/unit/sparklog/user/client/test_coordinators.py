@@ -2,10 +2,11 @@
 
 from kio.schema.end_txn.v5.request import EndTxnRequest
 
+from sparklog.node.metadata.partition_for import CoordinatorType
 from sparklog.node.metadata.topic_names import TRANSACTION_STATE_TOPIC
 from sparklog.protocol.types import TopicPartition
 from sparklog.user.client.cluster_client import ClusterClient
-from sparklog.user.client.coordinators import CoordinatorClient, CoordinatorType
+from sparklog.user.client.coordinators import CoordinatorClient
 from sparklog.user.client.topics import Leader
 from tests.unit.sparklog.user.client.brokers import Brokers, with_client
 

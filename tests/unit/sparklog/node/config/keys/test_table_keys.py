@@ -14,7 +14,10 @@ def test_options_of_the_catalogue_are_pyicebergs_and_not_shown() -> None:
     config = BrokerConfig.from_mapping(given)
     assert config.table_catalog == {"uri": "http://c", "s3.region": "eu"}
     assert "http://c" not in repr(config)
-    assert (config.table_commit_interval_ms, config.table_snapshot_retention_ms) == (60000, 600000)
+    assert (config.sparklog_table_commit_interval_ms, config.sparklog_table_snapshot_retention_ms) == (
+        60000,
+        600000,
+    )
 
 
 @pytest.mark.parametrize(
