@@ -123,7 +123,7 @@ class Segment:
         roll_jitter_ms: int = 0,
         name_suffix: str = "",
     ) -> "Segment":
-        """Create the files of an empty active segment, overwriting existing ones.
+        """Create an empty active segment's file of records; existing files are removed.
 
         Raises:
             OSError: they cannot be created.
@@ -150,12 +150,15 @@ class Segment:
     def seal(self) -> None:
         """Append the largest timestamp to the time index and cut the indexes to size.
 
+        A segment without records needs no index files; a cleaned one has them, as Kafka renames all of them.
+
         Raises:
             OSError: the indexes cannot be written.
         """
         self.time_index.maybe_append(self.max_timestamp_ms, self.offset_of_max_timestamp)
-        self.time_index.trim()
-        self.offset_index.trim()
+        is_needed = self.size_bytes > 0 or bool(self.name_suffix)
+        self.time_index.trim(is_needed=is_needed)
+        self.offset_index.trim(is_needed=is_needed)
         self.positions.forget_older()
 
     def append(
