@@ -120,7 +120,8 @@ class IndexFile:
     def trim(self, *, is_needed: bool) -> None:
         """Write all entries, cut the file to them and end appending.
 
-        With `is_needed` there is a file afterwards, even without entries.
+        With `is_needed` there is a file afterwards, even without entries: a segment with records has one, and
+        so has a cleaned segment, whose files Kafka renames all.
 
         Raises:
             OSError: the file cannot be written or cut.

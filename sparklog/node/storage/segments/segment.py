@@ -150,15 +150,12 @@ class Segment:
     def seal(self) -> None:
         """Append the largest timestamp to the time index and cut the indexes to size.
 
-        A segment without records needs no index files; a cleaned one has them, as Kafka renames all of them.
-
         Raises:
             OSError: the indexes cannot be written.
         """
         self.time_index.maybe_append(self.max_timestamp_ms, self.offset_of_max_timestamp)
-        is_needed = self.size_bytes > 0 or bool(self.name_suffix)
-        self.time_index.trim(is_needed=is_needed)
-        self.offset_index.trim(is_needed=is_needed)
+        for index in (self.time_index, self.offset_index):
+            index.trim(is_needed=bool(self.size_bytes or self.name_suffix))
         self.positions.forget_older()
 
     def append(
