@@ -30,6 +30,7 @@ from sparklog.node.calling.channel import Channel
 from sparklog.node.calling.cluster_credentials import ClusterCredentials
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.config import BrokerConfig
+from sparklog.node.config.keys.controller_keys import MAX_BROKERS_KEY
 from sparklog.node.loop.garbage import freezing_survivors
 from sparklog.node.metadata.cluster_size import SizeChange
 from sparklog.node.metrics.catalogue import metric_of
@@ -219,13 +220,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--brokers", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=30)
     options = parser.parse_args(arguments)
-    with freezing_survivors(), LocalCluster(brokers=REAL, freezes_survivors=True) as cluster:
+    with (
+        freezing_survivors(),
+        LocalCluster(
+            brokers=REAL, config={MAX_BROKERS_KEY: str(options.brokers + REAL)}, freezes_survivors=True
+        ) as cluster,
+    ):
         metrics = _pushed(cluster)
         time.sleep(5)
         alone = _spent_per_cent(options.seconds)
         print(f"{REAL} brokers: {alone:.1f} % of a core of the driver", flush=True)
         size = SizeChange(brokers_per_rack=-(-options.brokers // REAL))
-        assert cluster.controller.resize(size, START_TIMEOUT_S) is None
+        if (refusal := cluster.controller.resize(size, START_TIMEOUT_S)) is not None:
+            raise RuntimeError(refusal)
         host, _, port = cluster.controller.bootstrap_servers.rpartition(":")
         driver = Driver(
             *(host, int(port), cluster.controller.secret, cluster.broker_config),
