@@ -10,6 +10,7 @@ the server, which lives as long as any broker has the descriptor by which it see
 """
 
 import asyncio
+import contextlib
 import faulthandler
 import logging
 import multiprocessing
@@ -24,6 +25,7 @@ from typing import Any, Final
 
 from sparklog.executor.broker import Broker
 from sparklog.node.config import BrokerConfig
+from sparklog.node.loop.garbage import freezing_survivors
 from sparklog.node.loop.loop_lag import run_watched
 from tests.hindrance import hinder
 from tests.zones.network import enter
@@ -96,7 +98,8 @@ def _run(arguments: dict[str, Any], log: Path, descriptor_limit: int | None) -> 
         level=logging.INFO,
         format=f"%(asctime)s %(levelname)s broker {arguments['node_id']} %(name)s: %(message)s",
     )
-    run_watched(_serve(arguments), f"broker {arguments['node_id']}")
+    with freezing_survivors() if arguments["freezes_survivors"] else contextlib.nullcontext():
+        run_watched(_serve(arguments), f"broker {arguments['node_id']}")
 
 
 async def _serve(arguments: dict[str, Any]) -> None:

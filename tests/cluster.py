@@ -73,9 +73,14 @@ class LocalCluster:
         directory: Path | None = None,
         directories_each: int = 1,
         descriptor_limit: int | None = None,
+        freezes_survivors: bool = False,
     ) -> None:
-        """Make a cluster; `descriptor_limit` is the RLIMIT_NOFILE of each broker's process."""
+        """Make a cluster; `descriptor_limit` is the RLIMIT_NOFILE of each broker's process.
+
+        With `freezes_survivors` brokers collect garbage as in an executor.
+        """
         self._descriptor_limit = descriptor_limit
+        self._freezes_survivors = freezes_survivors
         self.config = dict(config or {})
         self.broker_ids = range(brokers)
         self._temporary = directory is None
@@ -185,6 +190,7 @@ class LocalCluster:
             "owner_epoch": self.controller.owner_epoch,
             "host_name": "127.0.0.1",
             "namespace": None,
+            "freezes_survivors": self._freezes_survivors,
             **self.place(broker_id),
         }
         self._processes[broker_id] = BrokerProcess(

@@ -8,7 +8,6 @@ Everything here lives on the controller's event loop.
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -75,8 +74,8 @@ class ControlledCluster:
 class WonElection:
     lead: BecomeLeader
     announced: tuple[AnnouncedBroker, ...]
-    image: MetadataImage
-    """The state at the end of the log that this driver leads."""
+    controller: Controller
+    """The controller at the end of the log that this driver leads."""
 
 
 class ControllerHost(Protocol):
@@ -131,7 +130,7 @@ class ActiveController:
         """The newest committed image; empty until the beginning of this epoch is committed."""
         self._any_live = asyncio.Event()
         """Set while a broker of `image` is not fenced."""
-        self.controller = Controller(cluster_id, config, uuid.uuid4, won.image)
+        self.controller = won.controller
         self.commit_queue = CommitQueue(
             self.controller,
             log,

@@ -16,6 +16,7 @@ import logging
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -26,6 +27,7 @@ from sparklog.driver.controller.active_controller import ActiveController, Contr
 from sparklog.driver.controller.bootstrap_listeners import BootstrapListeners
 from sparklog.driver.controller.controller_metrics import ControllerMetrics
 from sparklog.driver.controller.errors import DeposedError, StaleDirectoriesError
+from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.machine.live_brokers import LiveBrokers
 from sparklog.driver.controller.machine.placement import UsableBroker
 from sparklog.driver.controller.machine.rack_conflicts import rack_conflict
@@ -49,6 +51,7 @@ from sparklog.node.config.listener_security.listener_sasl import listener_authen
 from sparklog.node.config.size_request import configured_numbers, size_request
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.limits.descriptors import DescriptorBudget
+from sparklog.node.loop.garbage import making_lasting_objects
 from sparklog.node.loop.loop_lag import run_watched
 from sparklog.node.metadata.cluster_size import SizeChange
 from sparklog.node.metadata.features import advertised_features, finalized_features
@@ -411,6 +414,7 @@ class ControllerServer:
             ) is not None:
                 raise StaleDirectoriesError(conflict)
             assert self._candidate.cluster_id is not None, "known before the first request for a vote"
+            controller = await asyncio.to_thread(_take_over, self._candidate.cluster_id, self._config, image)
             active_controller = started.active_controller = ActiveController(
                 ControlledCluster(
                     self._candidate.cluster_id,
@@ -421,7 +425,7 @@ class ControllerServer:
                     is_new_application=not self._brokers_run,
                 ),
                 log,
-                WonElection(lead=lead, announced=self._candidate.announced_brokers, image=image),
+                WonElection(lead=lead, announced=self._candidate.announced_brokers, controller=controller),
                 channels,
                 self._intake,
                 self,
@@ -515,6 +519,12 @@ class ControllerServer:
             self.failure = self.failure or error
         if self._started_controller is not None:
             self._started_controller.stop_requested.set()
+
+
+def _take_over(cluster_id: str, config: BrokerConfig, image: MetadataImage) -> Controller:
+    """Return the controller at `image`, off the loop: it looks through all partitions."""
+    with making_lasting_objects():
+        return Controller(cluster_id, config, uuid.uuid4, image)
 
 
 def _unfenced(image: MetadataImage, since: Offset) -> list[BrokerId]:

@@ -172,9 +172,9 @@ class DataDirectories:
         needed = segments + 2 * partitions
         if needed > limit // 2:
             logger.warning(
-                "The %d partitions here need %d file descriptors, 3 each and 1 for every older segment, and "
-                "RLIMIT_NOFILE is %d: raise it (ulimit -n), or what connections and new segments need may "
-                "be lacking",
+                "The %d partitions here need up to %d file descriptors, 3 each with records and 1 for every "
+                "older segment, and RLIMIT_NOFILE is %d: raise it (ulimit -n), or what connections and new "
+                "segments need may be lacking",
                 partitions,
                 needed,
                 limit,

@@ -9,6 +9,7 @@ from kio.schema.create_topics.v7.request import CreateTopicsRequest
 from sparklog.driver.controller.commit_queue import CommitQueue
 from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
+from sparklog.driver.controller.machine.part_sizes import by_partitions
 from sparklog.driver.controller.machine.parts import joined, parts_of
 from sparklog.driver.controller.machine.requests.create_topics import (
     MAX_PARTITIONS_PER_REQUEST,
@@ -45,7 +46,8 @@ class ChangeHandlers:
         quota = self._mutation_quota(request)
         new_partitions = 0
         row = ROWS[request.api_key]
-        parts = await parts_of(body, row.parts)
+        division = by_partitions(row.parts, self._controller.image, self._config)
+        parts = await parts_of(body, division)
         replies: dict[int, Any] = {}
 
         def answer(number: int, reply: Any) -> None:
@@ -53,8 +55,8 @@ class ChangeHandlers:
             if len(replies) == len(parts):
                 in_order = [replies[number] for number in range(len(parts))]
                 throttle_ms = quota.throttle_ms(monotonic_ms())
-                if row.parts is not None and len(parts) > 1:
-                    deferred.complete(_whole(row.parts, in_order, throttle_ms))
+                if division is not None and len(parts) > 1:
+                    deferred.complete(_whole(division, in_order, throttle_ms))
                 else:
                     deferred.complete(_throttled(in_order[0], throttle_ms))
 

@@ -24,8 +24,21 @@ from sparklog.node.telemetry.requests import MAX_BYTES, TelemetryHandlers
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import BrokerId
 
-BROKERS: Final = Subscription(("*",), 1_000)
-"""Brokers push all metrics once a second, the interval at which pages show them."""
+_BROKERS_EACH_SECOND: Final = 10
+"""The most pushes of brokers a second: to read one takes the driver's interpreter a few milliseconds."""
+_INTERVALS_S: Final = (1, 2, 5, 10, 20)
+
+
+def subscription_of_brokers(broker_count: int) -> Subscription:
+    """Return the subscription of each broker: all metrics once a second, or less often in large clusters.
+
+    A page shows the metrics with their age. Steps are few, since each broker asks again after a change.
+
+    >>> [subscription_of_brokers(count).push_interval_ms for count in (3, 10, 11, 100)]
+    [1000, 1000, 2000, 10000]
+    """
+    fitting = (each for each in _INTERVALS_S if broker_count <= each * _BROKERS_EACH_SECOND)
+    return Subscription(("*",), 1_000 * next(fitting, _INTERVALS_S[-1]))
 
 
 class ControllerTelemetry:
@@ -48,7 +61,7 @@ class ControllerTelemetry:
 
     def _subscription_of(self, client_instance_id: UUID, client: Client) -> Subscription:
         if self._broker_of(client_instance_id) is not None:
-            return BROKERS
+            return subscription_of_brokers(len(self._image().brokers))
         return self._subscriptions.of(self._image(), client)
 
     def _broker_of(self, incarnation_id: UUID) -> BrokerId | None:

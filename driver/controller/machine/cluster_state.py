@@ -20,6 +20,7 @@ from sparklog.node.metadata.cluster_size import beyond
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.features import ELIGIBLE_LEADER_REPLICAS_FEATURE
 from sparklog.node.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from sparklog.node.metadata.registrations import directory_is_online
 from sparklog.node.metadata.replay import replay_records
 from sparklog.node.metadata.schemas import UNASSIGNED_DIRECTORY, MetadataRecord
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -49,6 +50,8 @@ class ClusterState:
         self.unsettled = UnsettledPartitions(image, self.topic_index)
         self.recent_leaders = RecentLeaders()
         self.sessions = BrokerSessions(config.broker_session_timeout_ms)
+        self._active_of: tuple[object, Mapping[BrokerId, Collection[UUID]]] = (None, {})
+        """The registrations of the last computation of `_active`, and its result."""
         self._surplus: tuple[object, object, frozenset[BrokerId]] = (None, None, frozenset())
         """The registrations and the configuration of the last computation of `surplus`, and its result."""
         self.departure_reasons: dict[BrokerId, str] = {}
@@ -131,15 +134,23 @@ class ClusterState:
             )
         return registration
 
+    @property
+    def _active(self) -> Mapping[BrokerId, Collection[UUID]]:
+        """The log directories of each active broker: decisions about many partitions ask again and again."""
+        brokers = self.image.brokers
+        if self._active_of[0] is not brokers:
+            active = {each: brokers[each].log_directories for each in brokers if is_active(self.image, each)}
+            self._active_of = (brokers, active)
+        return self._active_of[1]
+
     def is_active(self, broker_id: BrokerId) -> bool:
         """Whether the broker may lead and be in sync: registered, unfenced, not shutting down."""
-        return is_active(self.image, broker_id)
+        return broker_id in self._active
 
     def is_in_sync(self, partition: PartitionRegistration, broker_id: BrokerId) -> bool:
         """Whether a member of the partition's ISR still is: active, with the directory of its replica."""
-        return self.is_active(broker_id) and self.image.brokers[broker_id].has_online_directory(
-            partition.directory_of(broker_id)
-        )
+        directories = self._active.get(broker_id)
+        return directories is not None and directory_is_online(partition.directory_of(broker_id), directories)
 
     def lost_logs(self, partition: PartitionRegistration) -> tuple[BrokerId, ...]:
         """Return the active members of the ISR whose directories have failed: they leave it, as lost.
@@ -147,8 +158,11 @@ class ClusterState:
         A broker that registers again without a directory has left the ISR before, so its replica there may be
         whole.
         """
+        active = self._active
         return tuple(
-            each for each in partition.isr if self.is_active(each) and not self.is_in_sync(partition, each)
+            each
+            for each in partition.isr
+            if each in active and not directory_is_online(partition.directory_of(each), active[each])
         )
 
     def is_leaving(self, broker_id: BrokerId) -> bool:

@@ -145,9 +145,9 @@ def directory_is_online(directory_id: UUID | None, log_directories: Collection[U
 
     With at most the reserved ids (unassigned, migrating) the broker gets the benefit of the doubt.
     """
-    if directory_id is None or directory_id == UNASSIGNED_DIRECTORY:
+    if directory_id is None or not log_directories or directory_id in log_directories:
         return True
-    return not log_directories or directory_id in log_directories
+    return directory_id == UNASSIGNED_DIRECTORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,7 +114,7 @@ def new_partition(cluster: ClusterState, replicas: Sequence[BrokerId]) -> Partit
 
 def asks_too_much(config: BrokerConfig, request: CreateTopicsRequest) -> bool:
     """Whether a request would create more partitions than MAX_PARTITIONS_PER_REQUEST."""
-    return sum(map(_partition_bound(config), request.topics)) > MAX_PARTITIONS_PER_REQUEST
+    return sum(partitions_wanted(config, topic) for topic in request.topics) > MAX_PARTITIONS_PER_REQUEST
 
 
 def too_many_partitions() -> KafkaError:
@@ -123,13 +123,11 @@ def too_many_partitions() -> KafkaError:
     )
 
 
-def _partition_bound(config: BrokerConfig) -> Callable[[CreatableTopic], int]:
-    def bound(topic: CreatableTopic) -> int:
-        if topic.assignments:
-            return len(topic.assignments)
-        return config.num_partitions if topic.num_partitions == _UNSET else max(0, topic.num_partitions)
-
-    return bound
+def partitions_wanted(config: BrokerConfig, topic: CreatableTopic) -> int:
+    """Return the number of partitions that a topic has if it is created."""
+    if topic.assignments:
+        return len(topic.assignments)
+    return config.num_partitions if topic.num_partitions == _UNSET else max(0, topic.num_partitions)
 
 
 def _check_name(cluster: ClusterState, topic: CreatableTopic, collisions: Mapping[str, str]) -> None:

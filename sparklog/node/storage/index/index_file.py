@@ -5,6 +5,8 @@ their entries when the segment is rolled or closed. Rules kept:
 
 - New entries are held in memory until `write` (or `sync`, `trim`, `make_writable`), and look-ups find them
   there. A crash loses them: recovery completes the index of an active segment from its log.
+- A file that is appended to is opened, or created, when its first entries are written: of thousands of
+  partitions most have none, and would take two descriptors and two files each.
 - Nothing is mapped: a failing or full disk then raises `OSError` instead of a SIGBUS that kills the process,
   and a page's presence in memory can be queried before it is touched.
 - Bytes beyond the entries are zero, so that the entries can be recognised after a crash.
@@ -71,7 +73,8 @@ class IndexFile:
 
         The tuple is replaced as a whole, for look-ups beside a change; entries are only added in place.
         """
-        self._is_preallocated = False
+        self._is_writable = False
+        """Whether entries are added: the file is preallocated as soon as it is open."""
         self._released = False
         self._lock = Lock()
 
@@ -85,21 +88,17 @@ class IndexFile:
         return len(self._unwritten[1])
 
     def make_writable(self, capacity_bytes: int) -> None:
-        """Open for appending, preallocated to `capacity_bytes` (rounded down to whole entries).
+        """Begin to append, with room for `capacity_bytes` (rounded down to whole entries).
 
         Raises:
-            OSError: the file cannot be opened or extended.
+            OSError: the file is open and cannot be written or extended.
         """
-        file = self._opened()  # Held: a descriptor's number may be another file's once it is closed.
-        descriptor = file.fileno()
         with self._lock:
-            size = self.ENTRY.size
-            self._write(descriptor)
-            self.max_entries = max(capacity_bytes // size, self.entry_count)
-            # Truncating to the entries first leaves zeros behind them.
-            os.ftruncate(descriptor, self.entry_count * size)
-            os.ftruncate(descriptor, self.max_entries * size)
-            self._is_preallocated = True
+            self.max_entries = max(capacity_bytes // self.ENTRY.size, self.entry_count)
+            if self._file is not None:
+                self._write(self._file.fileno())
+                self._preallocate(self._file.fileno())
+            self._is_writable = True
 
     def adopt(self, entry_count: int) -> None:
         """Take the first `entry_count` entries of the file, written elsewhere, as this index's."""
@@ -115,26 +114,33 @@ class IndexFile:
             OSError: they could not be written, and stay in memory.
         """
         with self._lock:
-            if self._file is not None:
-                self._write(self._file.fileno())
+            if self._unwritten[1] and not self._released:
+                self._write(self._open().fileno())
 
-    def trim(self) -> None:
-        """Write all entries, cut the file to them and close it for appending.
+    def trim(self, *, is_needed: bool) -> None:
+        """Write all entries, cut the file to them and end appending.
+
+        With `is_needed` there is a file afterwards, even without entries: a segment with records has one, and
+        so has a cleaned segment, whose files Kafka renames all.
 
         Raises:
             OSError: the file cannot be written or cut.
         """
         with self._lock:
-            if self._is_preallocated and self._file is not None:
-                self._write(self._file.fileno())
-                os.ftruncate(self._file.fileno(), self.entry_count * self.ENTRY.size)
-                self._is_preallocated = False
-                self._file = None
+            if not self._is_writable or self._released:
+                return
+            # A file that was not opened has its entries and no more.
+            if self._file is not None or self._unwritten[1] or (is_needed and not self.path.exists()):
+                file = self._open()
+                self._write(file.fileno())
+                os.ftruncate(file.fileno(), self.entry_count * self.ENTRY.size)
+            self._is_writable = False
+            self._file = None
 
     def close(self) -> None:
-        """Close the descriptor until the next look-up, unless the file is open for appending."""
+        """Close the descriptor until the next look-up, unless entries are added."""
         with self._lock:
-            if not self._is_preallocated:
+            if not self._is_writable:
                 self._file = None
 
     def release(self) -> None:
@@ -162,9 +168,9 @@ class IndexFile:
             OSError: it cannot be opened, written or synced.
         """
         with self._lock:
-            file = self._file
             if self._released:
                 return
+            file = self._open() if self._unwritten[1] else self._file
             if file is not None:
                 self._write(file.fileno())
         if file is None:
@@ -175,7 +181,7 @@ class IndexFile:
         sync_descriptor(file.fileno())
 
     def _add_entry(self, entry: bytes) -> None:
-        if not self._is_preallocated:
+        if not self._is_writable:
             raise AssertionError(f"{self.path} is not open for appending")
         with self._lock:
             if self._unwritten[1]:
@@ -231,9 +237,9 @@ class IndexFile:
             self.removals += 1
             self._forget_last()
             self._unwritten = (0, bytearray())
-            if self._is_preallocated:
+            if self._is_writable:
                 content = content[: self.max_entries * self.ENTRY.size]
-            size_bytes = self.max_entries * self.ENTRY.size if self._is_preallocated else len(content)
+            size_bytes = self.max_entries * self.ENTRY.size if self._is_writable else len(content)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, content, 0)
             os.ftruncate(descriptor, size_bytes)
@@ -261,7 +267,7 @@ class IndexFile:
             return 0, None
         size = self.ENTRY.size
         unpack_from = self.ENTRY.unpack_from
-        file = self._opened(cached_only=cached_only)
+        file = self._searched(cached_only=cached_only)
         last: tuple[Any, ...] | None = None
         window: bytes | bytearray = b""
         window_start = 0
@@ -283,18 +289,32 @@ class IndexFile:
         return low, last
 
     def _fields(self, slot: int) -> tuple[Any, ...]:
-        return self.ENTRY.unpack(self._read(self._opened(), slot, 1, cached_only=False))
+        return self.ENTRY.unpack(self._read(self._searched(), slot, 1, cached_only=False))
 
-    def _read(self, file: LogFile, slot: int, count: int, *, cached_only: bool) -> bytes | bytearray:
+    def _searched(self, *, cached_only: bool = False) -> LogFile | None:
+        """Return the open file; None while it is not open and all entries are in memory.
+
+        Raises:
+            NotCachedError, SegmentReleasedError, OSError: as `_opened` raises them.
+        """
+        first, entries = self._unwritten
+        if self._file is None and entries and not first and not self._released:
+            return None
+        return self._opened(cached_only=cached_only)
+
+    def _read(self, file: LogFile | None, slot: int, count: int, *, cached_only: bool) -> bytes | bytearray:
         """Return the bytes of `count` entries, with zeros beyond the end of the file."""
         size = self.ENTRY.size
         first, entries = self._unwritten
-        if not entries or slot + count <= first:
+        if file is None and (not entries or slot < first):
+            file = self._opened(cached_only=cached_only)  # they were written meanwhile
+        if file is not None and (not entries or slot + count <= first):
             return file.pread(count * size, slot * size, cached_only=cached_only).ljust(count * size, b"\0")
         found: bytes | bytearray
         if slot >= first:
             found = entries[(slot - first) * size : (slot - first + count) * size]
         else:
+            assert file is not None, "entries below the first unwritten one are in it"
             written_bytes = (first - slot) * size
             written = file.pread(written_bytes, slot * size, cached_only=cached_only)
             found = written.ljust(written_bytes, b"\0") + entries[: count * size - written_bytes]
@@ -315,7 +335,21 @@ class IndexFile:
             with self._lock:
                 if self._released:
                     raise SegmentReleasedError(f"{self.path} has left its log")
-                file = self._file
-                if file is None:
-                    file = self._file = LogFile.open(self.path, create=True)
+                file = self._open()
         return file
+
+    def _open(self) -> LogFile:
+        """Return the open file, preallocated if entries are added; for a holder of the lock."""
+        if self._file is None:
+            file = LogFile.open(self.path, create=True)
+            if self._is_writable:
+                self._preallocate(file.fileno())
+            self._file = file
+        return self._file
+
+    def _preallocate(self, descriptor: int) -> None:
+        """Make room for all entries behind those in the file; for a holder of the lock."""
+        first, entries = self._unwritten
+        # Truncating to the entries first leaves zeros behind them.
+        os.ftruncate(descriptor, (first if entries else self.entry_count) * self.ENTRY.size)
+        os.ftruncate(descriptor, self.max_entries * self.ENTRY.size)

@@ -67,6 +67,7 @@ from sparklog.node.storage.producers.producer_snapshots import (
 )
 from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.node.storage.producers.unwritten_snapshots import UnwrittenSnapshots
+from sparklog.node.storage.recovery.new_log import new_log
 from sparklog.node.storage.recovery.recovery import LoadedLog, load_log
 from sparklog.node.storage.results import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -218,9 +219,11 @@ class Log:
         partition_of(directory.name)
         with storage_errors(f"open the log in {directory}"):
             is_new = not directory.exists()
-            make_private_directory(directory)
+            if is_new:
+                make_private_directory(directory)
             metadata = directory / PARTITION_METADATA
-            stored_id = read_topic_id(metadata)
+            begins = is_new and not recovery_point and not high_watermark and cleaned_offset is None
+            stored_id = None if is_new else read_topic_id(metadata)
             if stored_id is None and topic_id is not None:
                 # The first flush puts it on the disk: a broker makes thousands of logs at a time.
                 write_topic_id(metadata, topic_id, sync=False)
@@ -230,15 +233,19 @@ class Log:
                     ErrorCode.inconsistent_topic_id,
                     f"{directory} belongs to topic id {stored_id}, not {topic_id}",
                 )
-            loaded = load_log(
-                directory,
-                config,
-                recovery_point=recovery_point,
-                log_start_offset=log_start_offset,
-                high_watermark=high_watermark,
-                cleaned_offset=cleaned_offset,
-                stop=stop,
-                now_ms=now_ms,
+            loaded = (
+                new_log(directory, config, log_start_offset=log_start_offset, stop=stop, now_ms=now_ms)
+                if begins
+                else load_log(
+                    directory,
+                    config,
+                    recovery_point=recovery_point,
+                    log_start_offset=log_start_offset,
+                    high_watermark=high_watermark,
+                    cleaned_offset=cleaned_offset,
+                    stop=stop,
+                    now_ms=now_ms,
+                )
             )
             log = cls(directory, config, stored_id or topic_id, loaded, is_new=is_new)
             log.checkpointed_recovery_point = recovery_point
@@ -1162,16 +1169,22 @@ class Log:
             if clean:
                 with storage_errors(f"close the log in {self.directory}"):
                     self.segments.rename_files_due()
-                    if is_loaded:
-                        self.snapshots.add(self.log_end_offset, self.producers.capture())
-                    self.segments.active.seal()
-                    self.segments.active.truncated = True
-                    self.metadata_unsynced = True
-                    self.flush()
+                    if not self._never_had_records:
+                        if is_loaded:
+                            self.snapshots.add(self.log_end_offset, self.producers.capture())
+                        self.segments.active.seal()
+                        self.segments.active.truncated = True
+                        self.metadata_unsynced = True
+                        self.flush()
             else:
                 self._give_up()
         finally:
             self.segments.close()
+
+    @property
+    def _never_had_records(self) -> bool:
+        """Whether a power cut could take nothing from this log but its name: it is made again then."""
+        return self.identity_unsynced and not self.log_end_offset and not self.size_bytes
 
     def promote(self) -> None:
         """Rename a future log's directory to that of its partition, which must not exist. Nothing is fsynced.

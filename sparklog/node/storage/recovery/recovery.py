@@ -8,6 +8,7 @@ known to have lost.
 """
 
 import logging
+from collections.abc import Iterable, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from sparklog.node.storage.files import (
     offset_of,
 )
 from sparklog.node.storage.log_config import LogConfig
-from sparklog.node.storage.machine.leader_epochs import LeaderEpochs
+from sparklog.node.storage.machine.leader_epochs import EpochEntry, LeaderEpochs
 from sparklog.node.storage.machine.producer_states import ProducerStates
 from sparklog.node.storage.machine.recovery_rules import (
     Cut,
@@ -35,7 +36,7 @@ from sparklog.node.storage.machine.recovery_rules import (
     what_is_missing,
 )
 from sparklog.node.storage.producers.producer_replay import load_producers
-from sparklog.node.storage.recovery.swap_recovery import settle_interrupted_swap
+from sparklog.node.storage.recovery.swap_recovery import settled_names
 from sparklog.node.storage.segments.batch_walk import header_at, walk_headers
 from sparklog.node.storage.segments.cut_files import cut_segment, set_segment_aside
 from sparklog.node.storage.segments.segment import Segment
@@ -83,10 +84,11 @@ def load_log(
     Raises:
         OSError: the files cannot be read or written.
     """
+    names = settled_names(directory)
     # Kafka has no such marker, but records which logs it has cleaned.
-    may_have_gaps = config.compacts or cleaned_offset is not None or (directory / OFFSET_GAPS_MARKER).exists()
-    checkpointed = _read_epochs(directory)
-    is_rebuilt = (directory / REBUILT_EPOCHS_MARKER).exists()
+    may_have_gaps = config.compacts or cleaned_offset is not None or OFFSET_GAPS_MARKER in names
+    checkpointed = _read_epochs(directory) if LEADER_EPOCH_CHECKPOINT in names else None
+    is_rebuilt = REBUILT_EPOCHS_MARKER in names
     epochs_start = (
         checkpointed.entries[0].start_offset
         if checkpointed is not None and checkpointed.entries and not is_rebuilt
@@ -95,7 +97,7 @@ def load_log(
     checkpointed_start = log_start_offset
     log_start_offset = log_start_offset or 0
     scan = _Scan(
-        _open_segments(directory, now_ms),
+        _open_segments(directory, names, now_ms),
         config,
         recovery_point,
         SoundPrefix(log_start_offset, checkpointed or LeaderEpochs(), stop, may_have_gaps=may_have_gaps),
@@ -138,9 +140,13 @@ def load_log(
     epochs = _settled_epochs(scan, checkpointed, segments, log_start_offset, log_end_offset)
     if first_of_tier is not None and epochs.entries and epochs.entries[0].start_offset > first_of_tier:
         (directory / REBUILT_EPOCHS_MARKER).touch()
-    if checkpointed is None or epochs.entries != checkpointed.entries or scan.checked_from is not None:
+    stored: tuple[EpochEntry, ...] | None = () if checkpointed is None else checkpointed.entries
+    if checkpointed is None and LEADER_EPOCH_CHECKPOINT in names:
+        stored = None  # and not valid
+    # Epochs of a log that never had a record stay in the file: a start would write thousands of these.
+    if stored is None or (log_end_offset and (epochs.entries != stored or scan.checked_from is not None)):
         write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, epochs.entries, sync=False)
-    _remove_stray_snapshots(directory, segments, log_end_offset)
+    _remove_stray_snapshots(directory, names, segments, log_end_offset)
     producers = load_producers(
         directory,
         segments,
@@ -369,20 +375,18 @@ def _epoch_at(segments: list[Segment], offset: Offset) -> int | None:
     return None
 
 
-def _open_segments(directory: Path, now_ms: TimestampMs) -> list[Segment]:
-    """Open the segments; remove the files of an interrupted deletion, settle an interrupted cleaning."""
-    settle_interrupted_swap(directory)
+def _open_segments(directory: Path, names: Set[str], now_ms: TimestampMs) -> list[Segment]:
+    """Open the segments; remove the files of an interrupted deletion."""
     base_offsets = []
     indexes = []
-    for path in sorted(directory.iterdir()):
-        name = path.name
+    for name in sorted(names):
         if name.endswith((DELETED_SUFFIX, ".tmp")):
-            path.unlink()
+            (directory / name).unlink()
         elif offset_of(name) is not None and name.endswith(SEGMENT_SUFFIXES):
             if name.endswith(LOG_SUFFIX):
                 base_offsets.append(int(name.partition(".")[0]))
             else:
-                indexes.append(path)
+                indexes.append(directory / name)
     for path in indexes:
         if offset_of(path.name) not in base_offsets:
             logger.warning("Removing %s: its log file is missing", path)
@@ -391,18 +395,17 @@ def _open_segments(directory: Path, now_ms: TimestampMs) -> list[Segment]:
     for base_offset in base_offsets:
         file = LogFile.open(offset_file(directory, base_offset, LOG_SUFFIX))
         segment = Segment(directory, base_offset, file, file.size_bytes(), created_ms=now_ms)
-        segment.transaction_index.load()
+        if segment.transaction_index.path.name in names:
+            segment.transaction_index.load()
         segments.append(segment)
     return segments
 
 
 def _read_epochs(directory: Path) -> LeaderEpochs | None:
-    """Return the checkpointed epochs; None if the checkpoint is missing or invalid."""
+    """Return the checkpointed epochs; None if the checkpoint is invalid."""
     path = directory / LEADER_EPOCH_CHECKPOINT
     try:
         entries = read_leader_epochs(path)
-        if not path.exists():
-            return None
         epochs = LeaderEpochs(entries)
         if list(epochs.entries) == entries:
             return epochs
@@ -422,12 +425,14 @@ def _epochs_from_batches(segments: list[Segment]) -> LeaderEpochs:
     return epochs
 
 
-def _remove_stray_snapshots(directory: Path, segments: list[Segment], log_end_offset: Offset) -> None:
+def _remove_stray_snapshots(
+    directory: Path, names: Iterable[str], segments: list[Segment], log_end_offset: Offset
+) -> None:
     """Keep the snapshots at the segments' base offsets and the newest one, none above the log's end."""
     snapshots = sorted(
-        path
-        for path in directory.iterdir()
-        if path.name.endswith(PRODUCER_SNAPSHOT_SUFFIX) and offset_of(path.name) is not None
+        directory / name
+        for name in names
+        if name.endswith(PRODUCER_SNAPSHOT_SUFFIX) and offset_of(name) is not None
     )
     base_offsets = {segment.base_offset for segment in segments}
     sound = [path for path in snapshots if int(path.name.partition(".")[0]) <= log_end_offset]

@@ -12,6 +12,7 @@ after a crash.
 """
 
 import logging
+import os
 from pathlib import Path
 
 from sparklog.node.storage.file_region import LogFile
@@ -27,6 +28,26 @@ from sparklog.node.storage.segments.batch_walk import walk_headers
 from sparklog.protocol.types import Offset
 
 logger = logging.getLogger(__name__)
+
+
+def settled_names(directory: Path) -> frozenset[str]:
+    """Return the names of a log's files, once an interrupted cleaning is settled.
+
+    One look for all of them, since a broker opens thousands of logs when it starts.
+
+    Raises:
+        CorruptBatchError, OSError: as `settle_interrupted_swap` raises them.
+    """
+    names = _names_in(directory)
+    if any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
+        settle_interrupted_swap(directory)
+        names = _names_in(directory)
+    return names
+
+
+def _names_in(directory: Path) -> frozenset[str]:
+    with os.scandir(directory) as entries:
+        return frozenset(entry.name for entry in entries)
 
 
 def settle_interrupted_swap(directory: Path) -> None:

@@ -123,7 +123,7 @@ class Segment:
         roll_jitter_ms: int = 0,
         name_suffix: str = "",
     ) -> "Segment":
-        """Create the files of an empty active segment, overwriting existing ones.
+        """Create an empty active segment's file of records; existing files are removed.
 
         Raises:
             OSError: they cannot be created.
@@ -154,8 +154,8 @@ class Segment:
             OSError: the indexes cannot be written.
         """
         self.time_index.maybe_append(self.max_timestamp_ms, self.offset_of_max_timestamp)
-        self.time_index.trim()
-        self.offset_index.trim()
+        for index in (self.time_index, self.offset_index):
+            index.trim(is_needed=bool(self.size_bytes or self.name_suffix))
         self.positions.forget_older()
 
     def append(

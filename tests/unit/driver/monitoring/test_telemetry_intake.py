@@ -11,7 +11,7 @@ from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscr
 from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from sparklog.driver.controller.api.telemetry import BROKERS, ControllerTelemetry
+from sparklog.driver.controller.api.telemetry import ControllerTelemetry, subscription_of_brokers
 from sparklog.driver.monitoring.broker_metrics import BrokerMetrics
 from sparklog.driver.monitoring.client_metrics import (
     EXPIRY_MS,
@@ -97,12 +97,32 @@ def test_broker_is_known_by_the_incarnation_it_has_registered() -> None:
     taken: list[Push] = []
     telemetry = telemetry_of_broker_3(taken)
     mine = subscribed(telemetry.direct, INCARNATION)
-    assert (mine.requested_metrics, mine.push_interval.seconds) == (BROKERS.metrics, 1)
+    assert (mine.requested_metrics, mine.push_interval.seconds) == (subscription_of_brokers(1).metrics, 1)
     assert push(telemetry.direct, INCARNATION, mine.subscription_id) is ErrorCode.none
     others = subscribed(telemetry.direct, UUID(int=78))
     assert others.requested_metrics == UNASKED.metrics
     assert push(telemetry.direct, UUID(int=78), others.subscription_id) is ErrorCode.none
     assert [each.node_id for each in taken] == [3, None]
+
+
+def test_brokers_of_a_large_cluster_push_so_seldom_that_the_driver_reads_ten_pushes_a_second() -> None:
+    """A hundred a second took a quarter of a core, in the interpreter that answers heartbeats."""
+    brokers = {
+        each: BrokerRegistration(
+            broker_id=each, broker_epoch=1, incarnation_id=UUID(int=100 + each), listeners=()
+        )
+        for each in range(100)
+    }
+    image = MetadataImage(brokers={0: brokers[0]})
+    taken: list[Push] = []
+    telemetry = ControllerTelemetry(lambda: image, taken.append)
+    first = subscribed(telemetry.direct, UUID(int=100))
+    assert push(telemetry.direct, UUID(int=100), first.subscription_id) is ErrorCode.none
+    image = MetadataImage(brokers=brokers)
+    refused = push(telemetry.direct, UUID(int=100), first.subscription_id)
+    assert refused is ErrorCode.unknown_subscription_id
+    assert subscribed(telemetry.direct, UUID(int=100)).push_interval.seconds == 10
+    assert len(taken) == 1
 
 
 def test_push_under_a_brokers_incarnation_is_nobodys_unless_it_comes_from_inside() -> None:

@@ -13,10 +13,12 @@ from kio.schema.alter_partition_reassignments.v1.request import (
     ReassignableTopic,
 )
 from kio.schema.assign_replicas_to_dirs.v0 import request as assign
+from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 
+from sparklog.driver.controller.machine.part_sizes import by_partitions
 from sparklog.driver.controller.machine.parts import joined, parts_of
 from sparklog.driver.controller.machine.requests.create_topics import too_many_partitions
 from sparklog.node.apis.parts import TOPICS_PER_PART, Parts
@@ -73,6 +75,42 @@ def test_parts_keep_together_what_names_the_same_topic() -> None:
     request = DeleteTopicsRequest(topics=(again, *others, again), timeout=None)
     parts = in_one_go(parts_of(request, division_of(request)))
     assert [part.topics.count(again) for part in parts] == [2, 0, 0]
+
+
+def test_topics_of_many_partitions_are_created_extended_and_deleted_in_parts() -> None:
+    """A hundred topics of a hundred partitions held the loop, and every broker's lease, for 0.15 s."""
+    conversation = Conversation().start(0, 1, 2)
+    names = NAMES[:20]
+    sizes: list[list[int]] = []
+    for request in (
+        CreateTopicsRequest(topics=tuple(creatable(name, 100, 3) for name in names)),
+        CreatePartitionsRequest(
+            topics=tuple(CreatePartitionsTopic(name=name, count=160, assignments=None) for name in names),
+            timeout=timedelta(seconds=1),
+            validate_only=False,
+        ),
+        DeleteTopicsRequest(
+            topics=tuple(DeleteTopicState(name=name, topic_id=None) for name in names), timeout=None
+        ),
+    ):
+        division = by_partitions(division_of(request), conversation.image, conversation.config)
+        before = conversation.image.topics.partition_count
+        sizes.append([])
+        for part in in_one_go(parts_of(request, division)):
+            conversation.say(part)
+            after = conversation.image.topics.partition_count
+            sizes[-1].append(after - before)
+            before = after
+    assert sizes == [[300] * 6 + [200], [300] * 4, [-160] * 20]
+
+
+def test_topics_of_few_partitions_are_created_as_many_at_a_time_as_before() -> None:
+    """A part of each of the cluster's default numbers would be as many batches as topics."""
+    conversation = Conversation(num_partitions="2").start(0, 1, 2)
+    request = create_topics(NAMES)
+    division = by_partitions(division_of(request), conversation.image, conversation.config)
+    parts = in_one_go(parts_of(request, division))
+    assert [len(part.topics) for part in parts] == [TOPICS_PER_PART, TOPICS_PER_PART, len(NAMES) - 300]
 
 
 @pytest.fixture

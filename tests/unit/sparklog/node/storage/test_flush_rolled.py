@@ -123,7 +123,7 @@ def test_new_log_is_made_without_a_sync_and_the_next_flush_keeps_its_identity(tm
         assert (synced, log.is_new) == ([], True)
         log.flush_rolled()
         log.flush_rolled()
-    names = ["leader-epoch-checkpoint", "partition.metadata", "t-0", tmp_path.name]
+    names = ["partition.metadata", "t-0", tmp_path.name]
     assert [Path(path).name for path in synced] == names
     assert not log.is_new
     log.close(clean=False)

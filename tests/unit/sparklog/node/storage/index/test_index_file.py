@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparklog.node.storage.index.index_file import read_used
 from sparklog.node.storage.index.offset_index import OffsetIndex, OffsetPosition
 from sparklog.node.storage.index.time_index import TimeIndex
 from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.log_config import LogConfig
+from sparklog.node.storage.machine.recovery_rules import PreviousStop
 from sparklog.protocol.errors import KafkaError
 from sparklog.protocol.records.batch import read_header
 from tests.examples import examples
+from tests.open_files import open_below
 from tests.unit.sparklog.node.storage.batches import START_MS, make_batch, read_all
 from tests.unit.sparklog.node.storage.calls import calls_of
 
@@ -65,7 +68,7 @@ def test_index_entries_wherever_they_are_are_found_as_in_a_list(
             offset = 100 + 3 * number + 1
             below = [entry for entry in expected if entry.last_offset <= offset]
             assert index.lookup(offset) == (below[-1] if below else None)
-    index.trim()
+    index.trim(is_needed=True)
     content = b"".join(OffsetIndex.ENTRY.pack(entry[0] - 100, entry[1]) for entry in expected)
     assert path.read_bytes() == content
 
@@ -85,14 +88,54 @@ def test_indexes_of_an_active_segment_are_written_for_many_batches_at_once(log: 
         assert found.offset == 2 * number
 
 
+def test_index_files_of_a_log_are_there_when_it_has_entries_and_no_earlier(log: Log, tmp_path: Path) -> None:
+    """Ten thousand partitions, most of them empty, took thirty thousand files and descriptors."""
+    assert sorted(path.suffix for path in log.directory.iterdir() if path.stem.isdigit()) == [".log"]
+    assert [Path(path).suffix for path in open_below(log.directory)] == [".log"]
+    for number in range(100):
+        append(log, number)
+    assert sorted(Path(path).suffix for path in open_below(log.directory)) == [".index", ".log", ".timeindex"]
+    assert log.segments.active.offset_index.path.stat().st_size == CONFIG.segment_index_bytes
+    log.close()
+    again = Log.open(tmp_path / "t-0", CONFIG, now_ms=START_MS)
+    assert again.segments.active.offset_index.entry_count == 99
+    again.close(clean=False)
+
+
+@pytest.mark.parametrize("stop", [PreviousStop.CLEAN, PreviousStop.KILLED, PreviousStop.UNKNOWN])
+def test_log_without_records_is_opened_again_without_index_files(
+    log: Log, tmp_path: Path, stop: PreviousStop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has lost nothing, and a start of thousands of them creates no file."""
+    log.close(clean=stop is PreviousStop.CLEAN)
+    again = Log.open(tmp_path / "t-0", CONFIG, stop=stop, now_ms=START_MS)
+    assert {Path(path).suffix for path in open_below(again.directory)} == {".log"}
+    assert not list(again.directory.glob("*index"))
+    assert (again.log_end_offset, again.missing, caplog.messages) == (0, None, [])
+    append(again, 0)
+    assert again.log_end_offset == 2
+    again.close()
+    assert sorted(path.suffix for path in again.directory.glob("*index")) == [".index", ".timeindex"]
+
+
+def test_rolled_segment_has_its_index_files_even_without_entries(log: Log) -> None:
+    """Kafka, and a start after a kill, would read a whole segment without them."""
+    log.reconfigure(LogConfig())
+    append(log, 0)
+    log.roll(START_MS)
+    sealed = log.segments.all[0]
+    assert sealed.offset_index.path.read_bytes() == b""
+    assert sealed.time_index.path.stat().st_size == TimeIndex.ENTRY.size
+
+
 def test_time_index_is_written_before_the_offset_index(log: Log) -> None:
     """Recovery reads a segment from its start where the last offset entry's batch has no time entry."""
     active = log.segments.active
 
     def look(path: str, result: Any) -> None:
-        offsets = list(OffsetIndex.ENTRY.iter_unpack(active.offset_index.path.read_bytes()[:800]))
-        times = list(TimeIndex.ENTRY.iter_unpack(active.time_index.path.read_bytes()[:1200]))
-        assert max(entry[0] for entry in offsets) <= max(entry[1] for entry in times)
+        offsets = list(OffsetIndex.ENTRY.iter_unpack(read_used(active.offset_index.path)[:800]))
+        times = list(TimeIndex.ENTRY.iter_unpack(read_used(active.time_index.path)[:1200]))
+        assert max((entry[0] for entry in offsets), default=0) <= max(entry[1] for entry in times)
 
     with calls_of("pwrite", look) as paths:
         for number in range(100):

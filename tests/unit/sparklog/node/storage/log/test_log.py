@@ -508,7 +508,7 @@ def test_aborted_transactions_are_looked_for_in_what_was_fetched_and_nowhere_els
 
 
 @pytest.mark.parametrize("stop", [PreviousStop.CLEAN, PreviousStop.UNKNOWN])
-def test_log_holds_a_descriptor_a_segment_and_two_more_until_somebody_looks_something_up(
+def test_log_holds_a_descriptor_a_segment_and_two_more_at_most_until_somebody_looks_something_up(
     tmp_path: Path, stop: PreviousStop
 ) -> None:
     """Descriptors are what a broker with many partitions runs out of first."""
@@ -517,12 +517,13 @@ def test_log_holds_a_descriptor_a_segment_and_two_more_until_somebody_looks_some
     log.flush()
     segments = len(log.segments.all)
     assert segments > 3
-    assert [open_files(log, suffix) for suffix in (".log", "index")] == [segments, 2]
+    assert [open_files(log, suffix) for suffix in (".log", "index")] == [segments, 0]
     log.close(clean=stop is PreviousStop.CLEAN)
     del log
     gc.collect()
     log = open_log(tmp_path, stop=stop)
-    assert [open_files(log, suffix) for suffix in (".log", "index")] == [segments, 2]
+    assert open_files(log, ".log") == segments
+    assert open_files(log, "index") <= 2
     log.close()
 
 
@@ -533,7 +534,7 @@ def test_flush_moves_the_recovery_point_and_close_leaves_trimmed_indexes(tmp_pat
     assert not log.flush_due
     fill(log, 30)
     assert log.flush_due
-    assert (log.directory / f"{segment_bases(log)[-1]:020d}.index").stat().st_size == 10 * 1024 * 1024
+    assert not (log.directory / f"{segment_bases(log)[-1]:020d}.index").exists()
     log.flush()
     assert (log.recovery_point, log.flush_due) == (68, False)
     log.close()

@@ -1,9 +1,11 @@
 """What a log is after a crash, a bit flip, a lost file: everything sound, nothing that is not."""
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -12,6 +14,8 @@ from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.machine.recovery_rules import PreviousStop
 from sparklog.node.storage.producers.producer_snapshots import snapshot_offsets
+from sparklog.node.storage.recovery.new_log import new_log
+from sparklog.node.storage.recovery.recovery import LoadedLog, load_log
 from sparklog.protocol.records.batch import read_header
 from tests.unit.sparklog.node.storage.batches import (
     START_MS,
@@ -20,6 +24,7 @@ from tests.unit.sparklog.node.storage.batches import (
     make_batch,
     read_all,
 )
+from tests.unit.sparklog.node.storage.calls import calls_of
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 
@@ -336,3 +341,71 @@ def test_follower_of_a_compacted_topic_is_whole_after_a_crash_though_nobody_know
     opened = open_log(tmp_path / "t-0")
     assert (opened.log_end_offset, opened.missing) == (11, None)
     opened.close()
+
+
+@pytest.mark.parametrize("stop", list(PreviousStop))
+@pytest.mark.parametrize("log_start_offset", [None, 40])
+@pytest.mark.parametrize(
+    "config",
+    [CONFIG, replace(CONFIG, compacts=True), replace(CONFIG, remote_storage_enable=True)],
+)
+def test_log_begun_in_an_empty_directory_is_the_one_that_loading_it_finds(
+    tmp_path: Path, stop: PreviousStop, log_start_offset: int | None, config: LogConfig
+) -> None:
+    """A broker makes thousands at a time, and looks for nothing where nothing can be."""
+    made = [tmp_path / "made-0", tmp_path / "found-0"]
+    for directory in made:
+        directory.mkdir()
+    begun = new_log(made[0], config, log_start_offset=log_start_offset, stop=stop, now_ms=START_MS)
+    loaded = load_log(
+        made[1],
+        config,
+        recovery_point=0,
+        log_start_offset=log_start_offset,
+        high_watermark=0,
+        cleaned_offset=None,
+        stop=stop,
+        now_ms=START_MS,
+    )
+    for field in LoadedLog._fields:
+        if field not in ("segments", "epochs", "producers"):
+            assert getattr(begun, field) == getattr(loaded, field), field
+    assert begun.epochs.entries == loaded.epochs.entries == ()
+    assert begun.producers.producers == loaded.producers.producers == {}
+    assert [(each.base_offset, each.tail, each.synced) for each in begun.segments] == [
+        (each.base_offset, each.tail, each.synced) for each in loaded.segments
+    ]
+    assert [[path.name for path in directory.iterdir()] for directory in made] == [
+        [f"{log_start_offset or 0:020d}.log"]
+    ] * 2
+
+
+def test_log_that_never_had_records_costs_a_stop_and_a_start_no_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ten thousand such logs each fsync and each file is seconds of a restart."""
+    log = Log.open(tmp_path / "t-0", CONFIG, topic_id=UUID(int=7), now_ms=START_MS)
+    log.assign_leader_epoch(3)
+    files = {path.name: path.read_bytes() for path in log.directory.iterdir()}
+    written: list[object] = []
+    for name in ("fsync", "fdatasync", "ftruncate", "pwrite"):
+        monkeypatch.setattr(os, name, lambda *arguments: written.append(arguments))
+    for name in ("replace", "rename", "unlink"):
+        monkeypatch.setattr(Path, name, lambda *arguments, **_: written.append(arguments))
+    log.close()
+    again = Log.open(tmp_path / "t-0", CONFIG, stop=PreviousStop.CLEAN, now_ms=START_MS)
+    assert written == []
+    assert {path.name: path.read_bytes() for path in again.directory.iterdir()} == files
+    assert again.identity_unsynced
+    again.close()
+
+
+def test_log_that_has_lost_its_records_again_is_flushed_when_it_is_closed(tmp_path: Path) -> None:
+    """A power cut after a clean stop must not bring back what a truncation has removed."""
+    log = Log.open(tmp_path / "t-0", CONFIG, topic_id=UUID(int=7), now_ms=START_MS)
+    batch = make_batch(2)
+    log.append_as_leader(batch, read_header(batch), 3, START_MS)
+    log.truncate_to(0)
+    with calls_of("fdatasync", lambda path, result: None) as paths:
+        log.close()
+    assert [Path(path).suffix for path in paths] == [".log"]
