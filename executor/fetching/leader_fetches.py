@@ -24,6 +24,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
+from sparklog.executor.fetching.machine.turn_size import TurnSize
 from sparklog.executor.partitions.machine.follower import (
     AskLeaderOffsets,
     AwaitMetadata,
@@ -82,6 +83,7 @@ class _Asked(NamedTuple):
 class LeaderFetches:
     def __init__(self, broker_id: BrokerId, limits: FetchLimits) -> None:
         self.replicas: dict[TopicIdPartition, Replica] = {}
+        self.size: Final = TurnSize(limits.max_bytes, limits.partition_max_bytes)
         self._broker_id = broker_id
         self._limits = limits
         self._due: dict[TopicIdPartition, None] = {}
@@ -161,7 +163,7 @@ class LeaderFetches:
             ReplicaState(self._broker_id, or_minus_one(broker_epoch)),
             milliseconds(0 if session_id == NO_SESSION_ID and self._has_slot else limits.max_wait_ms),
             limits.min_bytes,
-            limits.max_bytes,
+            self.size.max_bytes,
             session_id,
             session_epoch,
             [AskedTopic(topic_id, partitions) for topic_id, partitions in topics.items()],
@@ -188,7 +190,7 @@ class LeaderFetches:
             fetch.offset,
             or_minus_one(fetch.last_fetched_epoch),
             log_start_offset,
-            self._limits.partition_max_bytes,
+            self.size.partition_max_bytes,
         )
 
     # --- answers --------------------------------------------------------------------------------
