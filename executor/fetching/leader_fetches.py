@@ -7,8 +7,9 @@ Rules kept
   two are in flight. The request that begins a session does not wait at the leader, so that later requests can
   pass the waiting ones. If the leader has just refused a session (no slot is free), requests wait without
   one.
-- A refused partition pauses outside the session: briefly at first, since right after an election the leader's
-  metadata may lag a moment, then longer each time. A partition that needs new metadata pauses until it is
+- A refused partition pauses outside the session: for 0.1 s at most in the first second, since after an
+  election the leader's metadata may lag, and a pause that had grown with the lag would double the time in
+  which nothing is committed; then longer each time. A partition that needs new metadata pauses until it is
   added again. After a failed connection all partitions pause.
 - An answer is ignored for a partition whose fetch has changed since its request.
 
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from sparklog.executor.partitions.replica import Replica
 
 _MAX_UNDER_WAY: Final = 2
+_BRIEF_PAUSES: Final = 12
+_BRIEF_PAUSE_MS: Final = 100
+"""The longest of the first pauses."""
 _SESSION_ERRORS: Final = frozenset(
     {
         ErrorCode.fetch_session_id_not_found,
@@ -275,6 +279,8 @@ class LeaderFetches:
         key = replica.key
         refusals = self._refusals.get(key, 0)
         rest_ms = self._limits.backoff.pause_ms(refusals)
+        if refusals < _BRIEF_PAUSES:
+            rest_ms = min(rest_ms, _BRIEF_PAUSE_MS)
         self._held.discard(key)
         self._refusals[key] = refusals + 1
         self._resting[key] = now_ms + rest_ms

@@ -102,3 +102,16 @@ async def test_request_after_an_answer_that_took_long_asks_for_less_of_each_part
     assert [
         (each.max_bytes, each.topics[0].partitions[0].partition_max_bytes) for each in (first, second)
     ] == [(1 << 20, 1 << 20), (1 << 19, 1 << 17)]
+
+
+@with_brokers(count=2)
+async def test_refused_partition_is_asked_for_every_tenth_of_the_first_second(brokers: Brokers) -> None:
+    """A leader may learn late of its election: then writes with acks=all wait for the next fetch only."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    replica = brokers.replica(1, topic_id)
+    fetches = LeaderFetches(1, LIMITS)
+    fetches.add(replica)
+    pauses = [fetches.refused(replica, now_ms=0) for _ in range(14)]
+    assert pauses == [20, 40, 80, *[100] * 9, 1_000, 1_000]
+    fetches.add(replica)
+    assert fetches.refused(replica, now_ms=0) == 20
