@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Final
 
 import psutil
@@ -51,6 +52,7 @@ LATEST_S: Final = 4.0
 STEP_TIMEOUT_S: Final = 240.0
 ASK_TIMEOUT_MS: Final = 5_000
 POLL_S: Final = 0.2
+TOLD_S: Final = 0.25
 SETTLED_S: Final = 3.0
 """The time without another placement of a replica after which moves are over: no partition rests as long."""
 
@@ -66,6 +68,7 @@ def resize(racks: int) -> Strike:
                 _in_time(scene, f"the size of {size} racks is accepted", partial(_is_accepted, cluster, size))
                 _in_time(scene, f"the cluster has {size} racks", partial(_has, cluster, size))
                 _in_time(scene, f"{size} racks are balanced", _Moves(cluster, size).are_over)
+                _tell_silences(scene, began_s)
                 gaps_s = scene.probe.longest_gaps_s(began_s)
                 longest_s = max(gaps_s)
                 steps.append(
@@ -75,6 +78,17 @@ def resize(racks: int) -> Strike:
         return Struck("; ".join(steps), frozenset(), False, time.monotonic())
 
     return strike
+
+
+def _tell_silences(scene: Scene, since_s: float) -> None:
+    """Print the silences that brokers' logs may explain, by the wall clock as these."""
+    wall_s = time.time() - time.monotonic()
+    for partition, times_s in enumerate(scene.probe.acknowledged_s):
+        for before_s, after_s in pairwise(tuple(times_s)):
+            if after_s > since_s and after_s - before_s >= TOLD_S:
+                began = time.strftime("%H:%M:%S", time.localtime(before_s + wall_s))
+                millis = int((before_s + wall_s) % 1 * 1_000)
+                print(f"partition {partition} silent for {after_s - before_s:.2f} s from {began},{millis:03}")
 
 
 class _Moves:
