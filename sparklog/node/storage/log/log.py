@@ -768,7 +768,7 @@ class Log:
         # Before the truncation, since a running load may fail because of it.
         self._cancel_loading()
         if not was_loading and self.producers.end_offset > offset:
-            # What is not taken back still ends above the cut.
+            # Producers that are not taken back still end above the cut.
             take_back(self.producers, self.segments.active, offset)
         with self.all_or_torn(f"truncate {self.directory} to {offset}"), self.truncations.running():
             self._forget_above(offset)

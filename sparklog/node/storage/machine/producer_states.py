@@ -275,8 +275,7 @@ class ProducerStates:
         """Return to the state before `removed`, the last batches of the log; return whether it is known.
 
         Otherwise nothing changes: a marker is among them, or a producer's first batch that is remembered.
-        `before` are batches right before them, where those of a producer may be found that the removed ones
-        have displaced. All that may still be retried was among the last five, and stays or is removed.
+        `before` are batches right before them, where those are found that the removed ones have displaced.
 
         >>> ProducerStates().take_back(())
         True
@@ -296,7 +295,11 @@ class ProducerStates:
         for producer_id in producer_ids:
             state, found = self.producers[producer_id], displaced.producers.get(producer_id)
             batches = [each for each in state.batches if each.last_offset < first_offset]
-            if not batches and found is not None and found.producer_epoch == state.producer_epoch:
+            if (
+                found is not None
+                and found.producer_epoch == state.producer_epoch
+                and len(found.batches) > len(batches)
+            ):
                 batches = list(found.batches)
             if not batches:
                 return False

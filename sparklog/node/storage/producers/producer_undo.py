@@ -20,7 +20,7 @@ from sparklog.protocol.records.batch import BatchHeader, CorruptBatchError
 from sparklog.protocol.types import Offset
 
 MOST_BATCHES: Final = 256
-"""The most batches that are taken back: about a millisecond."""
+"""The most batches that are taken back: about a millisecond, and as much for those before them."""
 _ENTRIES_BEFORE: Final = 16
 """Distance in index entries: each stands for index.interval.bytes of log, or for one larger batch."""
 
@@ -38,7 +38,7 @@ def take_back(producers: ProducerStates, segment: Segment, offset: Offset) -> bo
         removed = [header for _, header in islice(walk, MOST_BATCHES + 1)]
         if len(removed) > MOST_BATCHES:
             return False
-        return producers.take_back(removed) or producers.take_back(removed, _before(segment, position))
+        return producers.take_back(removed, _before(segment, position))
     except (NotCachedError, CorruptBatchError, OSError):
         return False
 
