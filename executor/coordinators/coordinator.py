@@ -20,7 +20,11 @@ from sparklog.executor.coordinators.machine.coordinator_machine import (
     Now,
     ProducerStamp,
 )
-from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorPartition, PendingRequest
+from sparklog.executor.coordinators.machine.coordinator_partition import (
+    CoordinatorPartition,
+    CoordinatorState,
+    PendingRequest,
+)
 from sparklog.executor.coordinators.records.framing import encode_key, encode_value
 from sparklog.executor.partitions.replica import Replica
 from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
@@ -63,13 +67,14 @@ class Coordinator:
         """`effects` has a function for each type of effect that the kind's machines have."""
         assert replica.leader_epoch is not None, "it leads"
         self.replica: Final = replica
-        self.leader_epoch: Final[LeaderEpoch] = replica.leader_epoch
+        self.leader_epoch: LeaderEpoch = replica.leader_epoch
         """Leader epoch of the partition: Kafka's coordinator epoch."""
         self.partition_index: Final = replica.topic_partition.partition
         self.partition: Final = self.partition_type(
             str(replica), kind.new_machine(self.partition_index), self, kind.write_timeout_ms
         )
         self._codec = kind.codec
+        self._may_lead_on = kind.leads_on
         self._effects = effects
         self._owner = owner
         replica.progress.add_reader(self)
@@ -88,6 +93,24 @@ class Coordinator:
         append = partial(self.append_marker, end, now)
         self.partition.append_marker(producer, end.committed, append, request, now)
         self._owner.schedule(self)
+
+    def leads_on(self, replica: Replica) -> bool:
+        """Go on in the replica's new leader epoch, with the same log; False if a successor has to load.
+
+        The end of a move begins an epoch, for instance. If the replica has followed in between, or its lease
+        was out, this is closed already. Source: Kafka's CoordinatorRuntime.scheduleLoadOperation.
+        """
+        leader_epoch = replica.leader_epoch
+        if (
+            not self._may_lead_on
+            or replica is not self.replica
+            or self.partition.state is not CoordinatorState.ACTIVE
+            or leader_epoch != self.leader_epoch + 1
+        ):
+            return False
+        self.leader_epoch = leader_epoch
+        self.wake()
+        return True
 
     def close(self) -> None:
         self.replica.progress.remove_reader(self)

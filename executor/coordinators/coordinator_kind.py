@@ -54,6 +54,11 @@ class CoordinatorKind:
 
     No loop sleeps less than a millisecond.
     """
+    leads_on: bool = False
+    """Whether an active coordinator stays when its partition's leader leads on in the next leader epoch.
+
+    Not one whose leader epoch others know: markers of transactions have it.
+    """
     skips_unknown_versions: bool = False
     """Whether a load passes over values of unknown versions."""
     codec: Codec = Codec.NONE

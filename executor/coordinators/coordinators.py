@@ -40,6 +40,7 @@ def group_coordinator(config: BrokerConfig, metrics: GroupMetrics) -> Coordinato
         write_timeout_ms=config.offsets_commit_timeout_ms,
         load_buffer_bytes=config.offsets_load_buffer_size,
         rest_s=_REST_S,
+        leads_on=True,
         codec=Codec(config.offsets_topic_compression_codec),
     )
 

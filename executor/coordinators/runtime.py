@@ -157,7 +157,7 @@ class CoordinatorRuntime(RoleListener[Replica]):
     # --- roles ----------------------------------------------------------------------------------
 
     def became_leader(self, replica: Replica) -> None:
-        """Load the partition in its new leader epoch."""
+        """Load the partition in its new leader epoch, unless its coordinator leads on."""
         self._begin(replica)
 
     def resumed(self, replica: Replica) -> None:
@@ -180,6 +180,9 @@ class CoordinatorRuntime(RoleListener[Replica]):
         self.failed.discard(replica.topic_partition.partition)
         previous = self._coordinators.get(replica.topic_partition.partition)
         if previous is not None:
+            if previous.leads_on(replica):
+                self.schedule(previous)
+                return
             self._drop(previous)
         coordinator = Coordinator(replica, self.kind, self._effects, self)
         self._coordinators[coordinator.partition_index] = coordinator

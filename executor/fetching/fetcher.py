@@ -8,6 +8,7 @@ it ends by `stop` only.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 from sparklog.executor.fetching.leader_fetches import FetchLimits, LeaderFetches
+from sparklog.executor.fetching.machine.turn_size import MEASURED_BYTES
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.partitions.machine.follower import AskLeaderOffsets
 from sparklog.executor.partitions.replica import Replica
@@ -41,6 +43,8 @@ class FetcherSettings:
     """How long a leader may be unreachable before a warning; see `Fetcher`."""
     cluster_credentials: ClusterCredentials = NO_CREDENTIALS
     """The protocol and credentials of the connection."""
+    processor_ns: Callable[[], int] = time.thread_time_ns
+    """The processor time of the loop's thread, by which the size of answers is bounded."""
 
 
 class LogWork(NamedTuple):
@@ -256,11 +260,17 @@ class Fetcher:
     def _take_in(self, response: Any) -> None:
         wall_ms = wall_clock_ms()
         self.requests_answered += 1
+        began_ns: int | None = None
+        appended_bytes = 0
         for replica, answered, records in self._fetches.answered(response):
             if records and replica.log.identity_unsynced:
                 self._fetches.hold(replica)
                 self._log_work.sync_topic_id(replica)
                 continue
+            if began_ns is None and len(records) >= MEASURED_BYTES:
+                began_ns = self._settings.processor_ns()
+            if began_ns is not None:
+                appended_bytes += len(records)
             try:
                 advice = replica.take_fetched(answered, records, wall_ms)
             except (KafkaError, OSError) as error:
@@ -290,6 +300,9 @@ class Fetcher:
                 self._rest(rest_ms)
             elif records and advice is None:
                 self._hold_back(replica, len(records))
+        if began_ns is not None:
+            processor_ns = self._settings.processor_ns() - began_ns
+            self._fetches.size.took(appended_bytes, processor_ns // 1_000)
 
     def _hold_back(self, replica: Replica, fetched_bytes: int) -> None:
         rest_ms = self._rest_of(replica, fetched_bytes)

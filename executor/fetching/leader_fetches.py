@@ -7,8 +7,9 @@ Rules kept
   two are in flight. The request that begins a session does not wait at the leader, so that later requests can
   pass the waiting ones. If the leader has just refused a session (no slot is free), requests wait without
   one.
-- A refused partition pauses outside the session: briefly at first, since right after an election the leader's
-  metadata may lag a moment, then longer each time. A partition that needs new metadata pauses until it is
+- A refused partition pauses outside the session: for 0.1 s at most in the first second, since after an
+  election the leader's metadata may lag, and a pause that had grown with the lag would double the time in
+  which nothing is committed; then longer each time. A partition that needs new metadata pauses until it is
   added again. After a failed connection all partitions pause.
 - An answer is ignored for a partition whose fetch has changed since its request.
 
@@ -24,6 +25,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
+from sparklog.executor.fetching.machine.turn_size import TurnSize
 from sparklog.executor.partitions.machine.follower import (
     AskLeaderOffsets,
     AwaitMetadata,
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
     from sparklog.executor.partitions.replica import Replica
 
 _MAX_UNDER_WAY: Final = 2
+_BRIEF_PAUSES: Final = 12
+_BRIEF_PAUSE_MS: Final = 100
+"""The longest of the first pauses."""
 _SESSION_ERRORS: Final = frozenset(
     {
         ErrorCode.fetch_session_id_not_found,
@@ -82,6 +87,7 @@ class _Asked(NamedTuple):
 class LeaderFetches:
     def __init__(self, broker_id: BrokerId, limits: FetchLimits) -> None:
         self.replicas: dict[TopicIdPartition, Replica] = {}
+        self.size: Final = TurnSize(limits.max_bytes, limits.partition_max_bytes)
         self._broker_id = broker_id
         self._limits = limits
         self._due: dict[TopicIdPartition, None] = {}
@@ -161,7 +167,7 @@ class LeaderFetches:
             ReplicaState(self._broker_id, or_minus_one(broker_epoch)),
             milliseconds(0 if session_id == NO_SESSION_ID and self._has_slot else limits.max_wait_ms),
             limits.min_bytes,
-            limits.max_bytes,
+            self.size.max_bytes,
             session_id,
             session_epoch,
             [AskedTopic(topic_id, partitions) for topic_id, partitions in topics.items()],
@@ -188,7 +194,7 @@ class LeaderFetches:
             fetch.offset,
             or_minus_one(fetch.last_fetched_epoch),
             log_start_offset,
-            self._limits.partition_max_bytes,
+            self.size.partition_max_bytes,
         )
 
     # --- answers --------------------------------------------------------------------------------
@@ -273,6 +279,8 @@ class LeaderFetches:
         key = replica.key
         refusals = self._refusals.get(key, 0)
         rest_ms = self._limits.backoff.pause_ms(refusals)
+        if refusals < _BRIEF_PAUSES:
+            rest_ms = min(rest_ms, _BRIEF_PAUSE_MS)
         self._held.discard(key)
         self._refusals[key] = refusals + 1
         self._resting[key] = now_ms + rest_ms

@@ -121,6 +121,10 @@ class PartitionProgress:
         """Fail appends and wake readers: this broker does not serve the partition, or not for now."""
         if self._appends:
             self.fail_appends(why())
+        self.wake_readers()
+
+    def wake_readers(self) -> None:
+        """Wake all readers: this broker leads the partition in another leader epoch, or does not serve it."""
         for reader in (*self.follower_readers, *self.consumer_readers):
             reader.wake()
 

@@ -10,7 +10,7 @@ nothing and answers KAFKA_STORAGE_ERROR.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -172,7 +172,12 @@ class Replica:
         settings: PartitionSettings,
         brokers: Mapping[BrokerId, RegisteredBroker],
     ) -> None:
-        """Become or remain the leader by `registration`, under `settings` of the same image."""
+        """Become or remain the leader by `registration`, under `settings` of the same image.
+
+        The end of a reassignment begins a leader epoch also where the leader stays. The log stays the
+        partition's, so clients' appends go on waiting, as in Kafka (DelayedProduce.tryComplete): refused ones
+        would come again after a pause. A coordinator loads its partition in each epoch: its own are refused.
+        """
         now_ms = self._host.now_ms()
         self._adopt(settings)
         self.is_reassigning = registration.is_reassigning
@@ -191,7 +196,13 @@ class Replica:
             self.low_watermark_moved()
             self._isr_changed()
             return
-        self._leave_role(registration)
+        leads_on = (
+            self.leadership is not None
+            and not self.is_internal
+            # In an epoch between the two another replica may have led.
+            and registration.leader_epoch - 1 == self.leader_epoch
+        )
+        self._leave_role(registration, leads_on=leads_on)
         self.leadership = PartitionLeader(
             broker_id=self._host.broker_id,
             leader_epoch=registration.leader_epoch,
@@ -208,6 +219,8 @@ class Replica:
             directories=registration.directories,
             adding_replicas=registration.adding_replicas,
         )
+        if leads_on and self.leadership.is_under_min_isr:
+            self._fail_appends(self.leadership.isr, self.leadership.effective_min_insync_replicas)
         self.handle(Ticked(now_ms))
         for listener in self._listeners:
             listener.became_leader(self)
@@ -263,18 +276,21 @@ class Replica:
             for listener in self._listeners:
                 listener.resumed(self)
 
-    def _leave_role(self, registration: PartitionRegistration) -> None:
+    def _leave_role(self, registration: PartitionRegistration, *, leads_on: bool = False) -> None:
         self.leader_id = registration.leader
         self.leader_epoch = registration.leader_epoch
         self.partition_epoch = registration.partition_epoch
         self.is_recovering = registration.leader_recovery_state is LeaderRecoveryState.RECOVERING
         # An adoption of the tier that did not come to its end leaves a shorter log.
         self.progress.high_watermark = _within(self.log, self.high_watermark)
-        self._end_role()
+        self._end_role(leads_on=leads_on)
 
-    def _end_role(self) -> None:
+    def _end_role(self, *, leads_on: bool = False) -> None:
         self.leadership = self.follower_state = None
-        self.progress.turn_away(self._not_leader)
+        if leads_on:
+            self.progress.wake_readers()
+        else:
+            self.progress.turn_away(self._not_leader)
 
     # --- leading --------------------------------------------------------------------------------
 
@@ -297,13 +313,16 @@ class Replica:
                 case ProposeIsr():
                     self._host.propose_isr(self, effect)
                 case FailWaitingAppends():
-                    self.progress.fail_appends(
-                        KafkaError(
-                            ErrorCode.not_enough_replicas_after_append,
-                            f"{self}: replicas in sync fell to {sorted(effect.isr)}, "
-                            f"min.insync.replicas asks for {effect.min_insync_replicas}",
-                        )
-                    )
+                    self._fail_appends(effect.isr, effect.min_insync_replicas)
+
+    def _fail_appends(self, isr: Collection[BrokerId], min_insync_replicas: int) -> None:
+        self.progress.fail_appends(
+            KafkaError(
+                ErrorCode.not_enough_replicas_after_append,
+                f"{self}: replicas in sync fell to {sorted(isr)}, "
+                f"min.insync.replicas asks for {min_insync_replicas}",
+            )
+        )
 
     def brokers_changed(self, brokers: Mapping[BrokerId, RegisteredBroker]) -> None:
         if self.leadership is not None:

@@ -1,8 +1,9 @@
 """The command: `sparklog-scale BOOTSTRAP --racks N --brokers-per-rack M` changes the size of a running
 cluster.
 
-It waits until the cluster has that size, and prints the progress; Ctrl-C ends the command, not the
-change. The command with the former numbers gives a change up. Without a number it lists the brokers.
+It waits until the cluster has that size, for --timeout seconds at most, and prints the progress; Ctrl-C and
+the time-out end the command, not the change. The command with the former numbers gives a change up. Without a
+number it lists the brokers.
 """
 
 import argparse
@@ -26,11 +27,18 @@ class SizeGivenUpError(Exception):
     """Another size was configured before the cluster had this one."""
 
 
+class SizeNotReachedError(Exception):
+    """The cluster did not have the size in time."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="sparklog-scale", description=__doc__)
     parser.add_argument("bootstrap", metavar="BOOTSTRAP", help="host:port, several with commas")
     parser.add_argument("--racks", type=_positive, metavar="N", help="the number of racks")
     parser.add_argument("--brokers-per-rack", type=_positive, metavar="M", help="the brokers of each rack")
+    parser.add_argument(
+        "--timeout", type=_positive, metavar="SECONDS", help="the longest wait; no bound if omitted"
+    )
     parser.add_argument("--no-wait", action="store_true", help="end when the cluster has accepted the size")
     add_command_config(parser)
     options = parser.parse_args(arguments)
@@ -44,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             change = SizeChange(options.racks, options.brokers_per_rack)
             alter_size(cluster, change)
             if not options.no_wait:
-                _wait(cluster, change)
-    except (KafkaError, SizeGivenUpError, ValueError) as error:
+                _wait(cluster, change, options.timeout)
+    except (KafkaError, SizeGivenUpError, SizeNotReachedError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -61,13 +69,15 @@ def _positive(text: str) -> int:
     return number
 
 
-def _wait(cluster: ClusterClient, change: SizeChange) -> None:
+def _wait(cluster: ClusterClient, change: SizeChange, timeout_s: int | None) -> None:
     """Print the progress until the cluster has its configured size.
 
     Raises:
         SizeGivenUpError: the configuration has had another size for `GIVEN_UP_AFTER_S`.
+        SizeNotReachedError: the cluster does not have its size after `timeout_s`.
     """
     printed = ""
+    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     changed_s: float | None = None
     while True:
         configured, now = configured_size(cluster), members(cluster)
@@ -91,6 +101,11 @@ def _wait(cluster: ClusterClient, change: SizeChange) -> None:
                 printed = line
             if not surplus and len(now.racks.keys() - now.fenced) == wanted.brokers:
                 return
+        if deadline_s is not None and time.monotonic() > deadline_s:
+            raise SizeNotReachedError(
+                f"the cluster has not had its size of {wanted} within {timeout_s} s, and goes on with it; "
+                "the former numbers give it up"
+            )
         time.sleep(POLL_S)
 
 

@@ -22,7 +22,7 @@ from tests.chaos.disks import Disk
 from tests.chaos.lost_disks import kill_everything, stop_in_order
 from tests.chaos.moves import kill_driver, kill_source, kill_target, while_moved
 from tests.chaos.piping import pipe_under_kills, stop_before_each
-from tests.chaos.scaling import LARGER, scale_under_kills
+from tests.chaos.scaling import LARGER, TWICE, resize, scale_under_kills
 from tests.chaos.scene import POLL_S, Scene, Strike, Struck, Tier
 from tests.chaos.starving import starve
 from tests.chaos.stops import STOPS_OF_COMMITS, STOPS_OF_TASKS
@@ -232,6 +232,20 @@ FAULTS: Final[Mapping[str, Fault]] = {
         scale_under_kills,
         weight=0,
         executors=LARGER,
+    ),
+    "resize-5": Fault(
+        "a cluster of three racks gets five, and three again",
+        resize(LARGER),
+        bound_s=0.5,
+        weight=0,
+        executors=LARGER,
+    ),
+    "resize-6": Fault(
+        "a cluster of three racks gets six, and three again",
+        resize(TWICE),
+        bound_s=0.5,
+        weight=0,
+        executors=TWICE,
     ),
     "commit-stops": Fault(
         "a stop before each step of a sink's commit", stop_before_each(STOPS_OF_COMMITS), weight=0

@@ -8,6 +8,8 @@ registered and serve.
 Meanwhile the producer and the readers of the run go on; two copiers of one group copy in transactions
 (`copier.py`); a pipeline writes a stream exactly once (`piping.py`). When the time is over, the copies and
 the rows are compared with their sources.
+
+`resize` changes the size once, there and back, and kills nothing: it shows what the moves themselves cost.
 """
 
 import contextlib
@@ -15,6 +17,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import pairwise
 from typing import Final
 
 import psutil
@@ -36,10 +40,11 @@ from tests.chaos.exactly_once import (
     wait_for_records,
 )
 from tests.chaos.piping import Piping
-from tests.chaos.scene import Scene, Struck
+from tests.chaos.scene import Scene, Strike, Struck
 from tests.chaos.view import broker_processes
 
 LARGER: Final = 5
+TWICE: Final = 6
 PART: Final = 1_000 * PARTITIONS
 """The records that are copied during each step."""
 LATEST_S: Final = 4.0
@@ -47,6 +52,66 @@ LATEST_S: Final = 4.0
 STEP_TIMEOUT_S: Final = 240.0
 ASK_TIMEOUT_MS: Final = 5_000
 POLL_S: Final = 0.2
+TOLD_S: Final = 0.25
+SETTLED_S: Final = 3.0
+"""The time without another placement of a replica after which moves are over: no partition rests as long."""
+
+
+def resize(racks: int) -> Strike:
+    """Return the change to so many racks and back; each is over when no replica moves any more."""
+
+    def strike(scene: Scene) -> Struck:
+        steps = []
+        with _client(scene) as cluster:
+            for size in (racks, BROKERS):
+                began_s = time.monotonic()
+                _in_time(scene, f"the size of {size} racks is accepted", partial(_is_accepted, cluster, size))
+                _in_time(scene, f"the cluster has {size} racks", partial(_has, cluster, size))
+                _in_time(scene, f"{size} racks are balanced", _Moves(cluster, size).are_over)
+                _tell_silences(scene, began_s)
+                gaps_s = scene.probe.longest_gaps_s(began_s)
+                longest_s = max(gaps_s)
+                steps.append(
+                    f"{size} racks and balanced after {time.monotonic() - began_s:.1f} s, "
+                    f"partition {gaps_s.index(longest_s)} silent for {longest_s:.2f} s"
+                )
+        return Struck("; ".join(steps), frozenset(), False, time.monotonic())
+
+    return strike
+
+
+def _tell_silences(scene: Scene, since_s: float) -> None:
+    """Print the silences that brokers' logs may explain, by the wall clock as these."""
+    wall_s = time.time() - time.monotonic()
+    for partition, times_s in enumerate(scene.probe.acknowledged_s):
+        for before_s, after_s in pairwise(tuple(times_s)):
+            if after_s > since_s and after_s - before_s >= TOLD_S:
+                began = time.strftime("%H:%M:%S", time.localtime(before_s + wall_s))
+                millis = int((before_s + wall_s) % 1 * 1_000)
+                print(f"partition {partition} silent for {after_s - before_s:.2f} s from {began},{millis:03}")
+
+
+class _Moves:
+    """The moves of replicas after a change of the size."""
+
+    def __init__(self, cluster: ClusterClient, racks: int) -> None:
+        self._cluster = cluster
+        self._racks = racks
+        self._placed: tuple[tuple[int, ...], ...] = ()
+        self._since_s = time.monotonic()
+
+    def are_over(self) -> bool:
+        """Whether all brokers have replicas, and none has been placed elsewhere for a while."""
+        placed = tuple(
+            tuple(partition.replica_nodes)
+            for topic in self._cluster.metadata().topics
+            for partition in topic.partitions
+        )
+        now_s = time.monotonic()
+        if placed != self._placed:
+            self._placed, self._since_s = placed, now_s
+        holders = {broker_id for replicas in placed for broker_id in replicas}
+        return len(holders) == self._racks and now_s - self._since_s >= SETTLED_S
 
 
 def scale_under_kills(scene: Scene) -> Struck:
@@ -103,11 +168,7 @@ def _scale_under_a_kill(scene: Scene, racks: int) -> str:
     """
     name = scene.chance.choice(sorted(KILLS))
     wait_s = scene.chance.uniform(0, LATEST_S)
-    config = ClientConfig(
-        bootstrap_servers=parse_bootstrap_servers(scene.application.bootstrap_servers),
-        api_timeout_ms=ASK_TIMEOUT_MS,
-    )
-    with ClusterClient(config) as cluster:
+    with _client(scene) as cluster:
         began_s = time.monotonic()
         _in_time(scene, f"the size of {racks} racks is accepted", lambda: _is_accepted(cluster, racks))
         time.sleep(wait_s)
@@ -115,6 +176,15 @@ def _scale_under_a_kill(scene: Scene, racks: int) -> str:
         _in_time(scene, f"the cluster has {racks} racks", lambda: _has(cluster, racks))
     print(f"{racks} racks after {time.monotonic() - began_s:.1f} s, killed: {name}", flush=True)
     return name
+
+
+def _client(scene: Scene) -> ClusterClient:
+    return ClusterClient(
+        ClientConfig(
+            bootstrap_servers=parse_bootstrap_servers(scene.application.bootstrap_servers),
+            api_timeout_ms=ASK_TIMEOUT_MS,
+        )
+    )
 
 
 def _in_time(scene: Scene, what: str, look: Callable[[], bool]) -> None:

@@ -60,7 +60,8 @@ def test_cluster_that_grows_and_shrinks_under_a_producer_loses_and_doubles_nothi
         with client, Probe(cluster.bootstrap_servers, TOPIC, PARTITIONS) as probe:
             wait_for(lambda: all(map(len, probe.acknowledged_s)), "every partition is written to")
 
-            assert scale([cluster.bootstrap_servers, "--racks", "5", "--no-wait"]) == 0
+            assert scale([cluster.bootstrap_servers, "--racks", "5", "--timeout", "1"]) == 1
+            assert "has not had its size of 5 racks of 1 broker within 1 s" in capsys.readouterr().err
             cluster.launch(3)
             cluster.launch(4)
             cluster.wait_until_unfenced(0, 1, 2, 3, 4)

@@ -179,6 +179,9 @@ class Coordinating(RoleListener[Replica]):
             return
         previous = self._coordinators.get(replica.topic_partition)
         if previous is not None:
+            if previous.leads_on(replica):
+                self.schedule(previous)
+                return
             self.drop(previous)
         self._coordinators[replica.topic_partition] = WatchedCoordinator(self, self._broker, replica, kind)
 

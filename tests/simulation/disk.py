@@ -47,6 +47,9 @@ from tests.simulation.metadata_copy import MetadataCopy
 from tests.simulation.segments import MemorySegment, MemorySegments
 
 _SEGMENT_BATCHES = 4
+_TAKEN_BACK = 3
+"""The most batches by which a log is cut without loading its producers."""
+_READ_BEFORE = 16
 _BASE_OFFSET = range(8)
 """As little as `_LEADER_EPOCH`, where there may be gaps between offsets."""
 _LEADER_EPOCH = range(12, 16)
@@ -172,13 +175,17 @@ class MemoryLog:
     def truncate_to(self, offset: Offset) -> bool:
         if offset >= self.log_end_offset:
             return False
-        producers = self.producers
+        producers, was_loading = self.producers, self.loading is not None
+        count = bisect_right(self.end_offsets, offset)
+        before, removed = self.headers[max(count - _READ_BEFORE, 0) : count], self.headers[count:]
         self.truncations += 1
-        self.keep(bisect_right(self.end_offsets, offset))
+        self.keep(count)
         self.reached = min(self.reached, self.log_end_offset)
-        if producers.end_offset > self.log_end_offset:
+        if was_loading or producers.end_offset > self.log_end_offset:
             self.producers = producers
-            self.loading = object()
+            is_known = len(removed) <= _TAKEN_BACK and producers.take_back(removed, before)
+            if was_loading or not is_known:
+                self.loading = object()
         return True
 
     def take_producers(self, loading: object, producers: ProducerStates) -> None:

@@ -244,7 +244,8 @@ class Controller:
         cluster, index = self._cluster, self._cluster.topic_index
         records = fencing.fence_expired(cluster, now_ms)
         if not records and cluster.config.auto_leader_rebalance_enable and self._balance.is_due(now_ms):
-            cluster.unsettled.note_preferred((*index.led_by_another, *index.leaderless))
+            rested = (each for each in index.led_by_another if each not in cluster.recent_leaders)
+            cluster.unsettled.note_preferred((*rested, *index.leaderless))
         if not records and self._unclean_elections.is_due(now_ms):
             cluster.unsettled.note(index.leaderless)
         cluster.unsettled.note(self._absent_leaders.overdue(cluster, now_ms))

@@ -3,7 +3,8 @@
 A producer that a leader change hits tries again after 0.1 s. A second change before that attempt has
 succeeded doubles the pause, and so does each further one, up to 1 s: four leader changes within a second
 silence a partition for two or three. So moves by the controller itself, for balance or off surplus brokers,
-begin at least `REST_MS` after the last change. Elections because of a broker's end do not wait.
+begin at least `REST_MS` after the last change, and the periodic election of preferred leaders leaves out what
+rests. Elections because of a broker's end do not wait.
 
 Order for the caller: `changed` with every replay, then `tick` before moves are chosen. Both take a time that
 does not depend on the number of partitions that rest.

@@ -65,6 +65,7 @@ from sparklog.node.storage.producers.producer_snapshots import (
     encode_snapshot,
     snapshot_offsets,
 )
+from sparklog.node.storage.producers.producer_undo import take_back
 from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.node.storage.producers.unwritten_snapshots import UnwrittenSnapshots
 from sparklog.node.storage.recovery.new_log import new_log
@@ -754,9 +755,9 @@ class Log:
         """Remove every batch that reaches to `offset` or above; return whether any was removed.
 
         Regions above `offset` that were handed out can no longer be sent in full. If removed batches had
-        changed producer state, or a checkpoint lies above the new end, `loading` is set: nothing may be
-        appended until the caller has run it off the loop, has lowered those checkpoints, and has passed the
-        result to `take_producers`.
+        changed producer state that cannot be taken back (`producer_undo`), or a checkpoint lies above the new
+        end, `loading` is set: nothing may be appended until the caller has run it off the loop, has lowered
+        those checkpoints, and has passed the result to `take_producers`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
@@ -773,6 +774,9 @@ class Log:
         was_loading = self.loading is not None
         # Before the truncation, since a running load may fail because of it.
         self._cancel_loading()
+        if not was_loading and self.producers.end_offset > offset:
+            # Producers that are not taken back still end above the cut.
+            take_back(self.producers, self.segments.active, offset)
         with self.all_or_torn(f"truncate {self.directory} to {offset}"), self.truncations.running():
             self._forget_above(offset)
             log_end_offset = self.segments.truncate_to(offset, self.config)

@@ -4,6 +4,7 @@ Pure state, no files: `producer_snapshots` encodes it for the disk. Order for ca
 batch before it is appended, `update` with its final header afterwards; `update` alone for batches that were
 checked elsewhere (replication, recovery). A transaction marker is checked by `check_marker` and applied by
 `end_transaction`. The first batch of a transaction is verified before it is checked: `begin_verification`.
+A truncated log takes its last batches back (`take_back`), or gets its producers from its files.
 
 Rule kept: the last five batches of each producer are remembered, so that a retry of any of the up to five
 requests in flight is recognised (which is why clients may have no more). A producer expires by the time of
@@ -12,60 +13,15 @@ the expiry would be appended twice.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
+from sparklog.node.storage.machine.rising_offsets import RisingOffsets
 from sparklog.node.storage.machine.verification import Verification, Verifications
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import TRANSACTIONAL_BIT, BatchHeader
 from sparklog.protocol.types import Offset, ProducerEpoch, ProducerId, TimestampMs
-
-_TOLERATED: Final = 64
-"""Removed offsets that may remain in the queue, in addition to as many as there are members."""
-
-
-class RisingOffsets:
-    """A set of offsets that are added in rising order and removed in any, whose smallest is always known.
-
-    Every fetch asks for the smallest of perhaps ten thousand: each call costs amortized constant time.
-    """
-
-    __slots__ = ("_members", "_order")
-
-    def __init__(self) -> None:
-        self._members: set[Offset] = set()
-        self._order: deque[Offset] = deque()
-        """All members, rising, and some removed ones."""
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    @property
-    def first(self) -> Offset | None:
-        """The smallest offset; None if there is none."""
-        order, members = self._order, self._members
-        while order:
-            if order[0] in members:
-                return order[0]
-            order.popleft()
-        return None
-
-    def add(self, offset: Offset) -> None:
-        """Add an offset above all earlier ones."""
-        self._members.add(offset)
-        self._order.append(offset)
-
-    def discard(self, offset: Offset) -> None:
-        """Remove an offset; a missing one is ignored."""
-        self._members.discard(offset)
-        if len(self._order) > 2 * len(self._members) + _TOLERATED:
-            self._order = deque(each for each in self._order if each in self._members)
-
-    def clear(self) -> None:
-        self._members.clear()
-        self._order.clear()
-
 
 BATCHES_TO_RETAIN: Final = 5
 EXAMINED_AT_A_TIME: Final = 2_000
@@ -314,6 +270,50 @@ class ProducerStates:
                 self._unstable.add(header.base_offset)
             self.verifications.data_appended(producer_id)
 
+    def take_back(self, removed: Sequence[BatchHeader], before: Sequence[BatchHeader] = ()) -> bool:
+        """Return to the state before `removed`, the last batches of the log; return whether it is known.
+
+        Otherwise nothing changes: a marker is among them, or a producer's first batch that is remembered.
+        `before` are batches right before them, where those are found that the removed ones have displaced.
+
+        >>> ProducerStates().take_back(())
+        True
+        """
+        first_offset = removed[0].base_offset if removed else self.end_offset
+        producer_ids = {header.producer_id for header in removed if header.producer_id >= 0}
+        for header in removed:
+            state = self.producers.get(header.producer_id)
+            if header.producer_id >= 0 and (
+                header.is_control or state is None or state.producer_epoch != header.producer_epoch
+            ):
+                return False
+        displaced = ProducerStates()
+        for header in before:
+            displaced.update(header, 0)
+        left: dict[ProducerId, list[BatchMetadata]] = {}
+        for producer_id in producer_ids:
+            state, found = self.producers[producer_id], displaced.producers.get(producer_id)
+            batches = [each for each in state.batches if each.last_offset < first_offset]
+            if (
+                found is not None
+                and found.producer_epoch == state.producer_epoch
+                and len(found.batches) > len(batches)
+            ):
+                batches = list(found.batches)
+            if not batches:
+                return False
+            left[producer_id] = batches
+        for producer_id, batches in left.items():
+            state = self._unshared(producer_id, self.producers[producer_id])
+            state.batches = deque(batches, maxlen=BATCHES_TO_RETAIN)
+            if state.transaction_first_offset is not None and state.transaction_first_offset >= first_offset:
+                state.transaction_first_offset = None
+        self._open.discard_from(first_offset)
+        self._unstable.discard_from(first_offset)
+        self.verifications.clear()
+        self.end_offset = min(self.end_offset, first_offset)
+        return True
+
     def _changeable(
         self, producer_id: ProducerId, producer_epoch: ProducerEpoch, now_ms: TimestampMs
     ) -> ProducerState:
@@ -323,9 +323,14 @@ class ProducerStates:
             state = self.producers[producer_id] = ProducerState(producer_epoch, now_ms)
             state.generation = self._generation
             return state
+        state = self._unshared(producer_id, state)
+        state.enter_epoch(producer_epoch)
+        return state
+
+    def _unshared(self, producer_id: ProducerId, state: ProducerState) -> ProducerState:
+        """Return a producer's state, or a copy in its place if a snapshot shares it."""
         if state.generation != self._generation:
             state = self.producers[producer_id] = state.copy(self._generation)
-        state.enter_epoch(producer_epoch)
         return state
 
     def capture(self) -> Mapping[ProducerId, ProducerState]:

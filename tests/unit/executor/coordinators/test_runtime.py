@@ -24,6 +24,7 @@ from sparklog.executor.verification.machine.waiting_additions import Transaction
 from sparklog.executor.verification.transaction_verifier import TransactionOfProducer
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.schemas import PartitionChangeRecord
 from sparklog.node.serving.requests import Deferred
 from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.codec.steps import in_one_go
@@ -91,7 +92,9 @@ class Numbers:
 class Runtime:
     """One broker's runtime, and every machine it made, the newest last."""
 
-    def __init__(self, brokers: Brokers, broker_id: int = 0, write_timeout_ms: int = 60_000) -> None:
+    def __init__(
+        self, brokers: Brokers, broker_id: int = 0, write_timeout_ms: int = 60_000, *, leads_on: bool = False
+    ) -> None:
         self.machines: list[Numbers] = []
         self.carried_out: list[Any] = []
         replicas = brokers.brokers[broker_id].replicas
@@ -107,6 +110,7 @@ class Runtime:
             effects={str: lambda effect, origin: self.carried_out.append((effect, origin.partition_index))},
             write_timeout_ms=write_timeout_ms,
             load_buffer_bytes=4096,
+            leads_on=leads_on,
         )
         self.runtime = CoordinatorRuntime(kind, replicas.executor, replicas.lease.obey)
         replicas.listeners.append(self.runtime)
@@ -184,6 +188,41 @@ async def test_runtime_answers_what_was_written_and_loads_it_again(brokers: Brok
     await brokers.elect(topic_id, 0, leader=0, isr=[0])
     await until(lambda: len(runtime.machines) == 2 and runtime.is_active(), "it is loaded again")
     assert runtime.machines[0].numbers == runtime.machines[1].numbers == {"a": 3}
+
+
+@with_brokers(count=3)
+async def test_coordinator_whose_leader_leads_on_stays_and_answers_what_waits(brokers: Brokers) -> None:
+    """Each move of a replica of its followers would refuse a group's commits, and load it again."""
+    runtime = Runtime(brokers, leads_on=True)
+    topic_id = await brokers.create_topic(TOPIC, [(0, 1, 2)])
+    await runtime.until_active()
+    assert await runtime.put("a", 1).response() == 1
+    await brokers.stop(2)
+    written = runtime.put("a", 2)
+    await brokers.commit(
+        PartitionChangeRecord(partition_id=0, topic_id=topic_id, replicas=(0, 1), isr=(0, 1), leader=0)
+    )
+    assert brokers.replica(0, topic_id).leader_epoch == 1
+    assert await written.response() == 2
+    assert [await runtime.put("b", 3).response(), await runtime.get("a").response()] == [3, 2]
+    assert (len(runtime.machines), len(runtime.runtime.loads)) == (1, 1)
+
+
+@with_brokers(count=2)
+async def test_coordinator_is_loaded_again_after_another_broker_led(brokers: Brokers) -> None:
+    """What the other one has written is not in its memory."""
+    runtime, other = Runtime(brokers, leads_on=True), Runtime(brokers, 1, leads_on=True)
+    topic_id = await brokers.create_topic(TOPIC, [(0, 1)])
+    await runtime.until_active()
+    await brokers.elect(topic_id, 0, leader=1, isr=[0, 1])
+    await other.until_active()
+    assert await other.put("a", 5).response() == 5
+    await brokers.elect(topic_id, 0, leader=0, isr=[0, 1])
+    await until(lambda: len(runtime.machines) == 2 and runtime.is_active(), "it is loaded again")
+    assert await runtime.get("a").response() == 5
+    change = PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=1)
+    await brokers.commit(change, PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=0))
+    await until(lambda: len(runtime.machines) == 3 and runtime.is_active(), "it is loaded once more")
 
 
 @with_brokers(count=2)

@@ -3,20 +3,24 @@
 import asyncio
 import contextlib
 import gc
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from unittest.mock import patch
 
+from kio.schema.fetch.v17.response import FetchableTopicResponse, FetchResponse, PartitionData
+
 from sparklog.executor.fetching.fetcher import Fetcher, FetcherSettings
 from sparklog.executor.fetching.leader_fetches import FetchLimits
+from sparklog.executor.fetching.machine.turn_size import TURN_US
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.partitions.replica import Replica
 from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.partitions.test_producer_loads import NO_BACKOFF_HELPS, cut_and_held
-from tests.unit.executor.requests import batch, produce, rows
+from tests.unit.executor.requests import MILLISECOND, batch, produce, rows
 
 ROUND_TRIPS = 200
 FEW = 10
@@ -214,3 +218,42 @@ async def test_follower_that_cannot_make_a_request_makes_it_again(brokers: Broke
         fetcher.add(brokers.replica(1, topic_id, 1))
         await until(lambda: fetcher.requests_answered == 2, "an answer for both")
         assert (failures, len(relay.accepted)) == ([], 2)
+
+
+@with_brokers(count=2)
+async def test_follower_asks_for_less_after_an_answer_that_took_long(brokers: Brokers) -> None:
+    """Beside the copy of small batches all that the broker leads would wait for turns of its loop."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    replica = brokers.replica(1, topic_id)
+    replica.log.sync_identity()
+    limits = FetchLimits(20_000, 1, 10 << 20, 1 << 20, ExponentialBackoff(first_ms=20, max_ms=100))
+    looks_ns = itertools.count(step=2 * TURN_US * 1_000)
+    settings = FetcherSettings(limits, 20_000, None, 20_000, processor_ns=lambda: next(looks_ns))
+    suspicions = BrokerSuspicions(asyncio.get_running_loop())
+    fetcher = Fetcher(1, lambda: 1, 0, ("127.0.0.1", 1), settings, suspicions)
+    fetcher.add(replica)
+    asked = fetcher._fetches.next_request(1)
+    records = batch(value=bytes(400_000))
+    fetcher._take_in(
+        FetchResponse(
+            throttle_time=0 * MILLISECOND,
+            error_code=ErrorCode.none,
+            session_id=7,
+            responses=(
+                FetchableTopicResponse(
+                    topic_id=topic_id,
+                    partitions=(
+                        PartitionData(
+                            partition_index=0,
+                            error_code=ErrorCode.none,
+                            high_watermark=0,
+                            aborted_transactions=(),
+                            records=records,
+                        ),
+                    ),
+                ),
+            ),
+        )
+    )
+    assert asked.max_bytes == 10 << 20
+    assert fetcher._fetches.next_request(1).max_bytes == len(records) // 2

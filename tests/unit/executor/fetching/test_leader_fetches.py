@@ -5,6 +5,7 @@ from dataclasses import replace
 from kio.schema.fetch.v17.response import FetchResponse
 
 from sparklog.executor.fetching.leader_fetches import FetchLimits, LeaderFetches
+from sparklog.executor.fetching.machine.turn_size import TURN_US
 from sparklog.executor.partitions.machine.follower import AskLeaderOffsets
 from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.protocol.codec.fixed.fetch import FollowerFetchRequest
@@ -83,3 +84,34 @@ async def test_partition_whose_log_is_not_ready_is_not_fetched_for_after_an_erro
 
 def asked(request: FollowerFetchRequest) -> list[int]:
     return [each.partition for topic in request.topics for each in topic.partitions]
+
+
+@with_brokers(count=2)
+async def test_request_after_an_answer_that_took_long_asks_for_less_of_each_partition(
+    brokers: Brokers,
+) -> None:
+    """A partition that is copied must not take all the room of those that are in sync."""
+    topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
+    fetches = LeaderFetches(1, LIMITS)
+    fetches.add(brokers.replica(1, topic_id, 0))
+    first = fetches.next_request(broker_epoch=1)
+    assert list(fetches.answered(SESSION)) == []
+    fetches.size.took(1 << 20, 2 * TURN_US)
+    fetches.add(brokers.replica(1, topic_id, 1))
+    second = fetches.next_request(broker_epoch=1)
+    assert [
+        (each.max_bytes, each.topics[0].partitions[0].partition_max_bytes) for each in (first, second)
+    ] == [(1 << 20, 1 << 20), (1 << 19, 1 << 17)]
+
+
+@with_brokers(count=2)
+async def test_refused_partition_is_asked_for_every_tenth_of_the_first_second(brokers: Brokers) -> None:
+    """A leader may learn late of its election: then writes with acks=all wait for the next fetch only."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    replica = brokers.replica(1, topic_id)
+    fetches = LeaderFetches(1, LIMITS)
+    fetches.add(replica)
+    pauses = [fetches.refused(replica, now_ms=0) for _ in range(14)]
+    assert pauses == [20, 40, 80, *[100] * 9, 1_000, 1_000]
+    fetches.add(replica)
+    assert fetches.refused(replica, now_ms=0) == 20

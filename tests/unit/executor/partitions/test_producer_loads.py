@@ -24,9 +24,9 @@ from tests.unit.sparklog.node.storage.calls import calls_of
 NO_BACKOFF_HELPS = {"replica.fetch.backoff.ms": "60000", "replica.fetch.wait.max.ms": "10"}
 
 
-def sent(sequence: int) -> bytes:
+def sent(sequence: int, producer_id: int = 7) -> bytes:
     records = [SimpleRecord(None, b"v", (), 0)]
-    return build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence)
+    return build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
 
 
 async def answer(brokers: Brokers, broker_id: int, topic_id: UUID, data: bytes, acks: int = -1) -> Any:
@@ -47,8 +47,9 @@ async def cut_and_held(
     assert await answer(brokers, 0, topic_id, sent(0)) == (ErrorCode.none, 0)
     await until(lambda: brokers.replica(1, topic_id).log.log_end_offset == 1, "the first record at both")
     await brokers.stop(1)
-    for sequence in (1, 2):
-        assert await answer(brokers, 0, topic_id, sent(sequence), acks=1) == (ErrorCode.none, sequence)
+    # The first batch of a producer is not taken back without loading.
+    for offset, records in ((1, sent(1)), (2, sent(0, producer_id=8))):
+        assert await answer(brokers, 0, topic_id, records, acks=1) == (ErrorCode.none, offset)
     checkpoint = brokers.brokers[0].directory.path / CLEANER_OFFSET_CHECKPOINT
     await brokers.stop(0)
     if cleaned_offset is not None:
@@ -85,6 +86,35 @@ async def test_follower_whose_log_was_cut_goes_on_as_soon_as_its_producers_are_l
         may_go_on.set()
         await until(lambda: replica.log.log_end_offset == 2, "the leader's record")
     assert replica.log.producers.producers[7].batches[-1].last_sequence == 0
+
+
+@with_brokers(count=2, config=NO_BACKOFF_HELPS)
+async def test_follower_whose_log_was_cut_by_its_last_batches_fetches_on_without_reading_it(
+    brokers: Brokers,
+) -> None:
+    """A former leader has a few batches of its own nearly always: writes with acks=all wait for its fetch."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    for sequence in range(3):
+        assert await answer(brokers, 0, topic_id, sent(sequence)) == (ErrorCode.none, sequence)
+    await until(lambda: brokers.replica(1, topic_id).log.log_end_offset == 3, "the records at both")
+    await brokers.stop(1)
+    for sequence in (3, 4):
+        assert await answer(brokers, 0, topic_id, sent(sequence), acks=1) == (ErrorCode.none, sequence)
+    reading = []
+
+    def note(path: str, _: object) -> None:
+        if path.endswith(".log") and threading.current_thread().name.startswith("sparklog-log"):
+            reading.append(path)
+
+    with calls_of("pread", note):
+        await brokers.elect(topic_id, 0, leader=1, isr=[0, 1])
+        await brokers.start(1)
+        assert await answer(brokers, 1, topic_id, sent(3)) == (ErrorCode.none, 3)
+    replica = brokers.replica(0, topic_id)
+    assert (replica.log.loading, replica.log.log_end_offset, reading) == (None, 4, [])
+    await brokers.elect(topic_id, 0, leader=0, isr=[0, 1])
+    assert await answer(brokers, 0, topic_id, sent(3)) == (ErrorCode.none, 3)
+    assert await answer(brokers, 0, topic_id, sent(4)) == (ErrorCode.none, 4)
 
 
 @with_brokers(count=2, config=NO_BACKOFF_HELPS)

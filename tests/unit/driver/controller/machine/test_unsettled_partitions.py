@@ -7,6 +7,7 @@ import pytest
 
 from sparklog.driver.controller.machine.controller import PARTITIONS_PER_DECISION
 from sparklog.driver.controller.machine.controller_result import ControllerResult
+from sparklog.driver.controller.machine.recent_leaders import REST_MS
 from sparklog.node.metadata.image import PartitionRegistration
 from sparklog.node.metadata.schemas import FeatureLevelRecord, PartitionChangeRecord
 from sparklog.protocol.errors import ErrorCode
@@ -195,6 +196,37 @@ def test_broker_in_controlled_shutdown_waits_for_what_the_driver_before_took_fro
 
 def test_dead_brokers_partitions_have_new_leaders_before_any_is_led_by_its_preferred_one_again() -> None:
     """Nobody produces to a partition whose leader is dead; one that is led by another replica can wait."""
+    conversation = led_by_another_than_preferred()
+    rest(conversation)
+    conversation.now_ms += 10_000
+    for broker_id in (0, 1, 2):
+        conversation.heartbeat(broker_id)
+    balanced = next_decision(conversation)
+    assert [each.leader for each in balanced.records] == [0] * PART
+    gone(conversation, 2)
+    while not conversation.controller.is_settled:
+        leaders = [each.leader for each in next_decision(conversation).records]
+        moved = {partition.leader for partition in conversation.image.topics.by_name["u"].partitions.values()}
+        assert moved == {1} or leaders == [1] * PART
+    assert {partition.leader for partition in partitions(conversation)} == {0}
+
+
+def test_partitions_whose_leaders_have_just_changed_are_not_led_by_preferred_ones_at_once() -> None:
+    """Two changes within the attempts of a producer silence a partition for seconds instead of a tenth."""
+    conversation = led_by_another_than_preferred()
+    conversation.now_ms += 10_000
+    for broker_id in (0, 1, 2):
+        conversation.heartbeat(broker_id)
+    assert next_decision(conversation).records == []
+    rest(conversation)
+    conversation.now_ms += 10_000
+    for broker_id in (0, 1, 2):
+        conversation.heartbeat(broker_id)
+    assert [each.leader for each in next_decision(conversation).records] == [0] * PART
+
+
+def led_by_another_than_preferred() -> Conversation:
+    """Return a cluster in which broker 0 has come back; its partitions have just got another leader."""
     conversation = Conversation(partitions_per_decision=PART, leader_imbalance_check_interval_seconds="10")
     conversation.start(0, 1, 2)
     conversation.create(creatable("t", assignments=dict.fromkeys(range(PARTITIONS), (0, 1))))
@@ -210,17 +242,14 @@ def test_dead_brokers_partitions_have_new_leaders_before_any_is_led_by_its_prefe
             leader_epoch=partition.leader_epoch,
             partition_epoch=partition.partition_epoch,
         )
-    conversation.now_ms += 10_000
-    for broker_id in (0, 1, 2):
-        conversation.heartbeat(broker_id)
-    balanced = next_decision(conversation)
-    assert [each.leader for each in balanced.records] == [0] * PART
-    gone(conversation, 2)
-    while not conversation.controller.is_settled:
-        leaders = [each.leader for each in next_decision(conversation).records]
-        moved = {partition.leader for partition in conversation.image.topics.by_name["u"].partitions.values()}
-        assert moved == {1} or leaders == [1] * PART
-    assert {partition.leader for partition in partitions(conversation)} == {0}
+    return conversation
+
+
+def rest(conversation: Conversation) -> None:
+    """Let all leaders rest."""
+    for _ in range(2):
+        conversation.now_ms += REST_MS
+        conversation.tick()
 
 
 def directory_fails(conversation: Conversation) -> ControllerResult:

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from sparklog.node.storage.machine.producer_states import RisingOffsets
+from sparklog.node.storage.machine.rising_offsets import RisingOffsets
 
 
 def test_first_is_the_smallest_whatever_goes_in_which_order() -> None:

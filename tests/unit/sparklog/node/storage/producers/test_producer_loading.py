@@ -10,12 +10,15 @@ from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.machine.recovery_rules import PreviousStop
 from sparklog.node.storage.producers.producer_loading import LoadingCancelledError
 from sparklog.node.storage.producers.producer_snapshots import snapshot_offsets
+from sparklog.node.storage.producers.producer_undo import MOST_BATCHES
 from sparklog.protocol.records.batch import read_header
 from tests.unit.sparklog.node.storage.batches import START_MS, load_producers_again, make_batch
 from tests.unit.sparklog.node.storage.calls import calls_of
 
 SEGMENT_BYTES = 500_000
 CONFIG = LogConfig(segment_bytes=SEGMENT_BYTES)
+MANY = 2 * (MOST_BATCHES + 1)
+"""The offsets of more batches than are taken back without loading."""
 
 
 def open_log(directory: Path, stop: PreviousStop = PreviousStop.UNKNOWN) -> Log:
@@ -76,6 +79,44 @@ def test_log_whose_producers_are_being_loaded_takes_nothing(tmp_path: Path) -> N
     log.close()
 
 
+@pytest.mark.parametrize("batches", [1, 4, 5, 20, MOST_BATCHES])
+def test_truncation_of_the_last_batches_leaves_nothing_to_load_and_the_next_one_is_due(
+    tmp_path: Path, batches: int
+) -> None:
+    """A follower has to fetch at once after a change of its leader: writes with acks=all wait for it."""
+    log = open_log(tmp_path / "t-0")
+    fill(log, 2)
+    read = 0
+
+    def count(path: str, content: bytes) -> None:
+        nonlocal read
+        read += len(content) if path.endswith(".log") else 0
+
+    end = log.log_end_offset - 2 * batches
+    with calls_of("pread", count):
+        log.truncate_to(end)
+    assert (log.loading, log.log_end_offset) == (None, end)
+    assert read < MOST_BATCHES * 1024
+    assert is_retry(log, end - 2)
+    assert not is_retry(log, end)
+    assert is_retry(log, end)
+    log.close()
+
+
+def test_truncation_of_a_producers_first_batches_leaves_them_to_be_loaded(tmp_path: Path) -> None:
+    """Whether it had written before, and has been forgotten, memory does not say."""
+    log = open_log(tmp_path / "t-0")
+    fill(log, 1)
+    end = log.log_end_offset
+    first = make_batch(1, producer_id=8, producer_epoch=0, base_sequence=0)
+    log.append_as_leader(first, read_header(first), 0, START_MS)
+    log.truncate_to(end)
+    assert log.loading is not None
+    load_producers_again(log)
+    assert log.producers.producers.keys() == {7}
+    log.close()
+
+
 def test_truncation_of_what_no_producer_needs_to_be_remembered_for_leaves_nothing_to_do(
     tmp_path: Path,
 ) -> None:
@@ -88,7 +129,7 @@ def test_truncation_of_what_no_producer_needs_to_be_remembered_for_leaves_nothin
     log.truncate_to(end)
     assert log.loading is None
     assert is_retry(log, end - 2)
-    log.truncate_to(end - 2)
+    log.truncate_to(end - MANY)
     assert log.loading is not None
     log.close()
 
@@ -151,8 +192,8 @@ def test_loading_that_nobody_wants_any_more_ends(tmp_path: Path, how: str) -> No
     """A shutdown has little time, and what was loaded for an end that is not the log's must not be taken."""
     log = open_log(tmp_path / "t-0")
     fill(log, 2)
-    end = log.log_end_offset
-    log.truncate_to(end - 2)
+    end = log.log_end_offset - MANY
+    log.truncate_to(end)
     loading = log.loading
     assert loading is not None
     outcome: list[object] = []
@@ -179,7 +220,7 @@ def test_loading_that_nobody_wants_any_more_ends(tmp_path: Path, how: str) -> No
             case "drop":
                 log.rename_with_suffix("-delete")
             case "truncate":
-                log.truncate_to(end - 4)
+                log.truncate_to(end - 2)
             case "empty":
                 log.truncate_fully_and_start_at(0)
         may_go_on.set()
@@ -187,12 +228,12 @@ def test_loading_that_nobody_wants_any_more_ends(tmp_path: Path, how: str) -> No
     assert [type(each) for each in outcome] == [LoadingCancelledError]
     if how == "close":
         log = open_log(tmp_path / "t-0", PreviousStop.CLEAN)
-        assert is_retry(log, end - 4)
-        assert not is_retry(log, end - 2)
+        assert is_retry(log, end - 2)
+        assert not is_retry(log, end)
     if how == "truncate":
         load_producers_again(log)
-        assert is_retry(log, end - 6)
-        assert not is_retry(log, end - 4)
+        assert is_retry(log, end - 4)
+        assert not is_retry(log, end - 2)
     if how == "empty":
         assert log.loading is None
         assert not is_retry(log, 0)
@@ -202,7 +243,7 @@ def test_retention_waits_for_producers_to_be_loaded(tmp_path: Path) -> None:
     """Where the loading begins must stay, and a roll must take no snapshot of what is not known."""
     log = open_log(tmp_path / "t-0")
     fill(log, 3)
-    log.truncate_to(log.log_end_offset - 2)
+    log.truncate_to(log.log_end_offset - MANY)
     log.reconfigure(LogConfig(segment_bytes=SEGMENT_BYTES, retention_ms=1))
     late_ms = START_MS + 10**9
     assert log.delete_old_segments(late_ms, log.log_end_offset) == 0
