@@ -91,7 +91,7 @@ def leader_of_new_topic(cluster: Cluster, topic: str) -> int:
 @pytest.mark.parametrize(
     ("victim", "number"),
     [
-        pytest.param("worker", signal.SIGKILL, id="worker-killed"),
+        pytest.param("worker", signal.SIGKILL, id="worker-killed", marks=pytest.mark.long),
         pytest.param("daemon", signal.SIGKILL, id="daemon-killed", marks=pytest.mark.long),
         pytest.param("executor", signal.SIGKILL, id="executor-killed"),
         pytest.param("worker", signal.SIGSTOP, id="worker-frozen", marks=pytest.mark.long),
