@@ -68,6 +68,7 @@ def executor_of(worker: int) -> psutil.Process:
     return executor
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not HAS_PRIVATE_SOCKETS, reason="barrier tasks of Spark 4.0 have ports")
 def test_executors_outlive_strangers_at_all_their_ports(cluster: Cluster) -> None:
     """Every user of a host reaches its loopback: at a barrier task's port he ended its executor."""

@@ -430,6 +430,7 @@ def test_stream_with_bad_options_names_them(
         run(stream(spark, topic, **options), Seen(), tmp_path)
 
 
+@pytest.mark.long
 def test_stream_is_written_as_a_stream(
     spark: SparkSession, admin: AdminClient, topic: str, records: Topic, tmp_path: Path
 ) -> None:
