@@ -34,11 +34,9 @@ GROUP_OF: Final = {
     Path("spark"): SESSIONS,
     **{
         Path(f"spark/test_{name}.py"): MORE_SESSIONS
-        for name in (
-            *("application", "brokers_that_leave", "dataframe_source", "executors", "several_hosts"),
-            "streaming_source",
-        )
+        for name in ("application", "brokers_that_leave", "executors", "several_hosts")
     },
+    Path("spark/sources"): MORE_SESSIONS,
     Path("chaos"): APPLICATIONS,
     Path("spark/test_dynamic_allocation.py"): APPLICATIONS,
     Path("spark/test_interrupts.py"): APPLICATIONS,

@@ -42,6 +42,8 @@ def spark_session(master: str, **properties: str) -> Iterator[SparkSession]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        # Each task beside others is another Python process, which imports Arrow for a second.
+        "spark.default.parallelism": "2",
         "spark.log.level": "ERROR",
         **LOOPBACK,
     }

@@ -1,9 +1,7 @@
 """A cluster inside a Spark application in local mode: start, serve, stop, and every way it must not start."""
 
-import json
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +27,8 @@ RECORDS = 500
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """A session with room for three brokers and some tasks, and a UI."""
-    with spark_session("local[6]", spark_ui_enabled="true", spark_ui_port="0") as session:
+    """A session with room for three brokers and some tasks."""
+    with spark_session("local[6]") as session:
         yield session
 
 
@@ -84,29 +82,20 @@ def test_cluster_in_local_mode_serves_clients_and_leaves_nothing_behind(spark: S
     assert not temporary_directory(cluster).exists()
 
 
-def test_cluster_shows_its_brokers_in_the_spark_ui(spark: SparkSession) -> None:
-    """An operator finds each broker as a job with a name, not as `collect at ...`."""
-    with sparklog.start(spark, racks=1):
-        address = f"{spark.sparkContext.uiWebUrl}/api/v1/applications/{spark.sparkContext.applicationId}"
-        with urllib.request.urlopen(f"{address}/jobs?status=running") as response:
-            (job,) = json.load(response)
-        assert job["description"] == 'sparklog rack-0: <a href="/log/">broker 0</a>'
-        assert job["name"] == "Kafka broker 0 (rack-0)"
-
-
 def test_cluster_with_directories_goes_on_where_it_was_stopped(spark: SparkSession, tmp_path: Path) -> None:
     """The next application over the same directories has the same cluster, records and all."""
-    with sparklog.start(spark, log_directories=tmp_path) as cluster:
+    with sparklog.start(spark, racks=1, log_directories=tmp_path) as cluster:
         produce(cluster.bootstrap_servers, "kept", 10)
         cluster_id = cluster.cluster_id
     assert (tmp_path / "broker-0" / ".kafka_cleanshutdown").exists()
-    with sparklog.start(spark, log_directories=tmp_path) as cluster:
+    with sparklog.start(spark, racks=1, log_directories=tmp_path) as cluster:
         assert cluster.cluster_id == cluster_id
         produce(cluster.bootstrap_servers, "kept", 10)
         assert len(consume(cluster.bootstrap_servers, "kept", 20)) == 20
     assert cluster.failure is None
 
 
+@pytest.mark.long
 def test_directories_of_two_clusters_are_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
     """Whichever of the two went on, the other one's records would be lost to it."""
     with sparklog.start(spark, racks=1, log_directories=tmp_path / "one") as cluster:

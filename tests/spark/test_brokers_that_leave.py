@@ -17,6 +17,8 @@ from tests.cluster import wait_for
 from tests.spark.sessions import spark_session
 from tests.spark.test_application import consume, listening_processes, produce, temporary_directory
 
+pytestmark = pytest.mark.long
+
 LEAVE_TIMEOUT_S = 2.0
 
 

@@ -1,6 +1,5 @@
-"""The controller's process beside an application that keeps its interpreter, and one that is killed."""
+"""The controller's process that is killed beside a running application."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -20,7 +19,8 @@ from sparklog.node.calling.blocking import BlockingChannel
 from tests.cluster import wait_for
 from tests.spark.sessions import REPOSITORY, spark_session
 
-BUSY_S = 5
+pytestmark = pytest.mark.long
+
 TOPIC = "beside"
 PRODUCER = """
 import signal, sys, time
@@ -68,13 +68,13 @@ def is_made(admin: AdminClient, topic: str) -> bool:
     return error is None or error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
 
 
-def leader_epochs(cluster: SparkCluster) -> dict[int, int]:
+def leader_epochs(cluster: sparklog.Cluster, topic: str = TOPIC) -> dict[int, int]:
     """Return the leader epoch of each partition: another one after its leader was fenced, and came back."""
     host, _, port = cluster.bootstrap_servers.rpartition(":")
     with BlockingChannel(host, int(port), "test", timeout_s=20) as channel:
         response = channel.request(
             MetadataRequest(
-                topics=(MetadataRequestTopic(topic_id=None, name=TOPIC),),
+                topics=(MetadataRequestTopic(topic_id=None, name=topic),),
                 allow_auto_topic_creation=False,
                 include_topic_authorized_operations=False,
             )
@@ -83,11 +83,11 @@ def leader_epochs(cluster: SparkCluster) -> dict[int, int]:
 
 
 @contextmanager
-def producing(cluster: SparkCluster) -> Iterator[list[float]]:
+def producing(cluster: sparklog.Cluster, topic: str = TOPIC) -> Iterator[list[float]]:
     """Produce from another process meanwhile; afterwards there is the longest silence in seconds."""
     silences: list[float] = []
     with subprocess.Popen(
-        [sys.executable, "-c", PRODUCER, cluster.bootstrap_servers, TOPIC],
+        [sys.executable, "-c", PRODUCER, cluster.bootstrap_servers, topic],
         stdout=subprocess.PIPE,
         text=True,
         cwd=REPOSITORY,
@@ -103,15 +103,6 @@ def producing(cluster: SparkCluster) -> Iterator[list[float]]:
     assert errors == "[]\n"
     assert int(count) > 0
     silences.append(float(silence_s))
-
-
-def test_cell_that_keeps_the_interpreter_silences_nothing(cluster: SparkCluster) -> None:
-    """A sort of many numbers kept it for 5 s, all leases ran out, and every partition was silent for 4 s."""
-    before = leader_epochs(cluster)
-    with producing(cluster) as silences:
-        ctypes.PyDLL(None).sleep(BUSY_S)  # a call into C that does not let go of it
-    assert silences[0] < BUSY_S / 2
-    assert leader_epochs(cluster) == before
 
 
 def test_controller_that_is_killed_is_back_in_seconds_and_no_broker_leaves(cluster: SparkCluster) -> None:

@@ -68,6 +68,7 @@ def executor_of(worker: int) -> psutil.Process:
     return executor
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not HAS_PRIVATE_SOCKETS, reason="barrier tasks of Spark 4.0 have ports")
 def test_executors_outlive_strangers_at_all_their_ports(cluster: Cluster) -> None:
     """Every user of a host reaches its loopback: at a barrier task's port he ended its executor."""
@@ -91,7 +92,7 @@ def leader_of_new_topic(cluster: Cluster, topic: str) -> int:
 @pytest.mark.parametrize(
     ("victim", "number"),
     [
-        pytest.param("worker", signal.SIGKILL, id="worker-killed"),
+        pytest.param("worker", signal.SIGKILL, id="worker-killed", marks=pytest.mark.long),
         pytest.param("daemon", signal.SIGKILL, id="daemon-killed", marks=pytest.mark.long),
         pytest.param("executor", signal.SIGKILL, id="executor-killed"),
         pytest.param("worker", signal.SIGSTOP, id="worker-frozen", marks=pytest.mark.long),

@@ -16,6 +16,8 @@ import pytest
 
 from tests.spark.sessions import REPOSITORY
 
+pytestmark = pytest.mark.long
+
 PAGE: Final = REPOSITORY / "docs" / "deploy.md"
 TIMEOUT_S: Final = 180
 VOLUME: Final = "spark.kubernetes.executor.volumes.persistentVolumeClaim"

@@ -46,6 +46,8 @@ from tests.spark.sessions import REPOSITORY, spark_session
 
 TIMEOUT_S: Final = 60.0
 RECORDS: Final = 300
+WIDE: Final = 110
+"""Partitions, of which a page shows a hundred."""
 EVIL: Final = "<img src=x onerror=alert(1)> & 'reads'"
 EVIL_GROUP: Final = f"{EVIL}\n/?&+%"
 """Whatever a client calls its group."""
@@ -107,10 +109,10 @@ def spark(events: Path, open_before: set[int]) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def cluster(spark: SparkSession) -> Iterator[sparklog.Cluster]:
-    """A cluster with a topic of 300 records and one of 250 partitions."""
+    """A cluster with a topic of 300 records and one of two pages of partitions."""
     with sparklog.start(spark) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        topics = [NewTopic("flights", 3, 3, config={"min.insync.replicas": "2"}), NewTopic("wide", 250, 1)]
+        topics = [NewTopic("flights", 3, 3, config={"min.insync.replicas": "2"}), NewTopic("wide", WIDE, 1)]
         for created in admin.create_topics(topics).values():
             created.result(TIMEOUT_S)
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
@@ -286,6 +288,16 @@ def test_overview_shows_brokers_where_spark_runs_them(spark: SparkSession, clust
     assert "/executors/" in fetched(f"{address(spark)}/log/")
 
 
+def test_brokers_are_jobs_with_names(spark: SparkSession, cluster: sparklog.Cluster) -> None:
+    """An operator finds each broker as a job with a name, not as `collect at ...`."""
+    application = f"{address(spark)}/api/v1/applications/{spark.sparkContext.applicationId}"
+    jobs = fetched_json(f"{application}/jobs?status=running")
+    assert {(job["name"], job["description"]) for job in jobs} == {
+        (f"Kafka broker {each} (rack-{each})", f'sparklog rack-{each}: <a href="/log/">broker {each}</a>')
+        for each in range(3)
+    }
+
+
 def test_ports_of_an_application_are_those_that_the_documents_list(
     spark: SparkSession, cluster: sparklog.Cluster, open_before: set[int]
 ) -> None:
@@ -360,8 +372,8 @@ def test_topic_shows_offsets_sizes_and_settings_as_its_leaders_say(
     for page in ("1", "x"):
         topics = f"{address(spark)}/log/topics/json/?page={page}"
         until(lambda topics=topics: [each["name"] for each in fetched_json(topics)] == ["flights", "wide"])
-    last = fetched_json(f"{address(spark)}/log/topic/json/?name=wide&page=3")
-    assert [each["partition"] for each in last["partitions"]] == list(range(200, 250))
+    last = fetched_json(f"{address(spark)}/log/topic/json/?name=wide&page=2")
+    assert [each["partition"] for each in last["partitions"]] == list(range(100, WIDE))
 
 
 def test_group_shows_its_lag_whatever_its_name(spark: SparkSession, coordinated: Producer) -> None:

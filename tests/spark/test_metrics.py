@@ -176,6 +176,7 @@ def board_queries() -> Iterator[str]:
             yield re.sub(r"\[\d+m\]", "[10s]", query.replace("$broker", ".*").replace("$topic", ".*"))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(PROMETHEUS is None, reason="there is no prometheus on the PATH (Debian's package has it)")
 def test_prometheus_answers_every_query_of_the_board_and_of_the_alarms(
     user_interface: str, tmp_path: Path

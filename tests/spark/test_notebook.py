@@ -1,5 +1,6 @@
 """What a notebook does to a cluster: cells that run twice, jobs that are cancelled, stops in every order."""
 
+import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,11 +17,14 @@ from sparklog.driver.spark.preflight import check_slots
 from sparklog.driver.spark.rack import Rack
 from sparklog.driver.spark.slots import broker_slots
 from sparklog.hosting import TooFewTaskSlotsError
+from tests.advertised_metadata import wait_until_all_tell_of
 from tests.cluster import wait_for
 from tests.spark.sessions import spark_session
 from tests.spark.test_application import consume, listening_processes, produce
+from tests.spark.test_controller_process import leader_epochs, producing
 
 SLOTS = 6
+BUSY_S = 5
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +74,19 @@ def test_second_start_gets_the_running_cluster(spark: SparkSession, cluster: spa
     assert sparklog.start(spark.newSession(), racks=3, config=same) is cluster
     assert sparklog.start(spark.sparkContext) is cluster
     assert spark.range(10).count() == 10
+
+
+def test_cell_that_keeps_the_interpreter_silences_nothing(cluster: sparklog.Cluster) -> None:
+    """A sort of many numbers kept it for 5 s, all leases ran out, and every partition was silent for 4 s."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    topic = NewTopic("beside", 3, 3, config={"min.insync.replicas": "2"})
+    admin.create_topics([topic])[topic.topic].result(10)
+    wait_until_all_tell_of(cluster.bootstrap_servers, topic.topic, 3)
+    before = leader_epochs(cluster, topic.topic)
+    with producing(cluster, topic.topic) as silences:
+        ctypes.PyDLL(None).sleep(BUSY_S)  # a call into C that does not let go of it
+    assert silences[0] < BUSY_S / 2
+    assert leader_epochs(cluster, topic.topic) == before
 
 
 def test_rows_are_written_from_a_thread_of_the_user_s_own(
@@ -195,6 +212,7 @@ def test_stopped_cluster_is_told_of_at_once_and_starts_that_race_make_one_new(
         assert "value" in spark.read.format("sparklog").option("subscribe", "events").load().columns
 
 
+@pytest.mark.long
 def test_start_after_one_that_was_broken_off_twice_has_its_slots(
     spark: SparkSession, cluster: sparklog.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +248,7 @@ def test_start_that_is_broken_off_between_controller_and_cluster_leaves_no_threa
     assert "sparklog controller" not in {thread.name for thread in threading.enumerate()}
 
 
+@pytest.mark.long
 def test_start_that_is_broken_off_before_its_jobs_are_submitted_ends_at_once(
     spark: SparkSession, cluster: sparklog.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

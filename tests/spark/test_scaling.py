@@ -58,6 +58,23 @@ def create(cluster: sparklog.Cluster, topic: str, partitions: int, replication_f
     admin.create_topics([NewTopic(topic, partitions, replication_factor)])[topic].result(20)
 
 
+def test_cluster_gets_two_racks_and_gives_one_back_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
+    """The short form of what follows: replicas go to the new brokers, and leave the one that goes."""
+    with sparklog.start(spark, racks=1, log_directories=tmp_path) as cluster:
+        cluster.scale(racks=3)
+        see(cluster, 0, 1, 2)
+        create(cluster, "events", 6, 2)
+        assert replicas(cluster, "events") == [0, 1, 2]
+        produce(cluster.bootstrap_servers, "events", 500)
+        with pytest.raises(ScaleError, match=r"too few for topic events: its partitions have 2 replicas"):
+            cluster.scale(racks=1)
+        cluster.scale(racks=2, timeout_s=60)
+        see(cluster, 0, 1)
+        assert replicas(cluster, "events") == [0, 1]
+        assert len(consume(cluster.bootstrap_servers, "events", 500, partitions=6)) == 500
+
+
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_cluster_grows_and_shrinks_while_it_runs_and_a_later_start_has_its_size(
     spark: SparkSession, tmp_path: Path
@@ -102,6 +119,7 @@ def test_racks_get_more_brokers_and_keep_the_ids_of_those_they_have(
         assert replicas(cluster, "events") == [0, 1, 2]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_only_job_of_a_cluster_is_replaced_by_a_smaller_one_and_the_cluster_goes_on(
     spark: SparkSession, tmp_path: Path

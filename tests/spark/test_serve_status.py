@@ -9,11 +9,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.chaos.application import spark_properties_file
 from tests.spark.sessions import REPOSITORY, SPARK_HOME
 
 STOP_TIMEOUT_S = 60
 SUBMIT_ARGUMENTS = (
-    "--master local[3] --conf spark.sparklog.racks=1 --conf spark.ui.enabled=false pyspark-shell"
+    f"--properties-file '{spark_properties_file()}' --master local[3] "
+    "--conf spark.sparklog.racks=1 --conf spark.ui.enabled=false pyspark-shell"
 )
 
 

@@ -11,6 +11,7 @@ from tests.spark.sessions import spark_session
 from tests.spark.test_application import listening_processes, temporary_directory
 
 
+@pytest.mark.long
 def test_session_stopped_while_its_cluster_starts_does_not_wait_for_brokers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -30,7 +31,7 @@ def test_context_stopped_in_the_jvm_takes_the_cluster_along() -> None:
     # In local mode Spark ignores dynamic allocation, and runs barrier stages all the same. Not in the first
     # session: a JVM keeps the properties of the one that launched it.
     with spark_session("local[6]", spark_dynamicAllocation_enabled="true") as spark:
-        cluster = sparklog.start(spark)
+        cluster = sparklog.start(spark, racks=1)
         brokers = (
             AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=10).brokers
         )

@@ -1,4 +1,4 @@
-"""Java's patterns without Java; tests/spark/test_dataframe_source.py asks a JVM about the same ones."""
+"""Java's patterns without Java; tests/spark/sources/test_dataframe_source.py asks a JVM about the same."""
 
 import pytest
 

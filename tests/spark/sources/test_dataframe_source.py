@@ -4,7 +4,7 @@ import collections
 import datetime
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Row, SparkSession, datasource
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import concat, lit
 from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 
-from sparklog.spark_versions import PYSPARK
 from sparklog.user.dataframe.options import WriteOptions
 from sparklog.user.dataframe.topic_pattern import compile_java_pattern
 from sparklog.user.dataframe.writer import SparklogWriter
-from tests.cluster import LocalCluster
-from tests.spark.sessions import default_cluster, spark_session
 from tests.unit.sparklog.user.dataframe.java_patterns import NAMES, PATTERNS
 
 PARTITIONS = 3
@@ -33,22 +29,6 @@ TIMEOUT_S = 20.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 topic_names = (f"topic-{number}" for number in itertools.count())
-
-
-@pytest.fixture(scope="module")
-def bootstrap_servers() -> Iterator[str]:
-    with LocalCluster(brokers=1) as cluster:
-        yield cluster.bootstrap_servers
-
-
-@pytest.fixture(scope="module")
-def spark(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    warehouse = str(tmp_path_factory.mktemp("warehouse"))
-    with (
-        spark_session("local[2]", spark_sql_warehouse_dir=warehouse) as session,
-        default_cluster(session, bootstrap_servers),
-    ):
-        yield session
 
 
 @pytest.fixture
@@ -242,6 +222,7 @@ def test_read_beyond_what_is_there_fails_unless_told_not_to(
     assert values(read(spark, topic, endingOffsets=beyond, failOnDataLoss=False)) == expected(0, 10)
 
 
+@pytest.mark.long
 def test_keyed_write_is_partitioned_as_by_librdkafka_and_java(
     spark: SparkSession, bootstrap_servers: str, topic: str
 ) -> None:
@@ -257,6 +238,7 @@ def test_keyed_write_is_partitioned_as_by_librdkafka_and_java(
     assert len(found["ours"]) == 300
 
 
+@pytest.mark.long
 def test_write_in_every_codec_is_read_back_whole(
     spark: SparkSession, bootstrap_servers: str, topic: str
 ) -> None:
@@ -306,10 +288,13 @@ def test_write_to_a_new_topic_creates_it(spark: SparkSession, bootstrap_servers:
 
 
 WRONG_READS = [
-    ({}, None, "One of the following options must be specified"),
+    pytest.param({}, None, "One of the following options must be specified", marks=pytest.mark.long),
     ({"subscribe": "nosuch", "fetchOffset.numRetries": "0"}, None, "topic nosuch does not exist"),
-    ({"subscribe": "a"}, "value string", "Column 'value' is binary, not string"),
+    pytest.param(
+        {"subscribe": "a"}, "value string", "Column 'value' is binary, not string", marks=pytest.mark.long
+    ),
 ]
+"""One takes the way through Spark's processes; which others are wrong is asked without Spark, too."""
 
 
 @pytest.mark.parametrize(("options", "schema", "message"), WRONG_READS)
@@ -323,16 +308,22 @@ def test_wrong_read_fails_before_it_runs_and_says_how(
 
 
 WRONG_WRITES = [
-    ("'v' AS v", {"topic": "a"}, "append", "Required attribute 'value' not found"),
     ("'v' AS value", {"topic": "a"}, "overwrite", "Overwrite is not allowed"),
+    ("'v' AS value, 3 AS partition", {"topic": "a"}, "append", "partition 3 does not exist"),
+]
+"""One is refused where a write is planned, one in its task."""
+FURTHER_WRONG_WRITES = [
+    ("'v' AS v", {"topic": "a"}, "append", "Required attribute 'value' not found"),
     ("'v' AS value", {"topic": "a", "kafka.acks": "7"}, "append", "must be one of all, -1, 0, 1"),
     ("'v' AS value, CAST(null AS string) AS topic", {}, "append", "null topic present in the data"),
-    ("'v' AS value, 3 AS partition", {"topic": "a"}, "append", "partition 3 does not exist"),
     ("repeat('v', 2000000) AS value", {"topic": "a"}, "append", "kafka.max.request.size"),
 ]
 
 
-@pytest.mark.parametrize(("columns", "options", "mode", "message"), WRONG_WRITES)
+@pytest.mark.parametrize(
+    ("columns", "options", "mode", "message"),
+    [*WRONG_WRITES, *(pytest.param(*each, marks=pytest.mark.long) for each in FURTHER_WRONG_WRITES)],
+)
 def test_wrong_write_fails_and_says_how(
     spark: SparkSession, columns: str, options: dict[str, str], mode: str, message: str
 ) -> None:
@@ -354,6 +345,7 @@ def test_table_with_options_is_refused_when_it_is_made(spark: SparkSession, topi
     assert not spark.catalog.tableExists("refused")
 
 
+@pytest.mark.long
 def test_table_with_columns_and_options_says_in_a_query_where_options_go(
     spark: SparkSession, topic: str
 ) -> None:
@@ -384,48 +376,3 @@ def test_write_of_old_event_times_says_that_retention_will_delete_them(
     assert len(warnings) == 2
     for warning in warnings:
         assert f"back to 2013-01-01 05:00:00 UTC were written to topic {topic}, which keeps 7 days" in warning
-
-
-class Thirds(DataSource):
-    """Three rows, p = 0 to 2; takes filters of equality on itself, as PySpark's documentation shows."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "thirds"
-
-    def schema(self) -> str:
-        return "p INT"
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return ThirdsReader()
-
-
-class ThirdsReader(DataSourceReader):
-    """Reads what the filters leave."""
-
-    def __init__(self) -> None:
-        self._wanted = [0, 1, 2]
-
-    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802 - Spark's name
-        for each in filters:
-            if isinstance(each, datasource.EqualTo):
-                self._wanted = [each.value]
-            else:
-                yield each
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-        return ((p,) for p in self._wanted)
-
-
-@pytest.mark.skipif(PYSPARK < (4, 1), reason="Spark 4.0 pushes no filters to Python sources")
-def test_filters_pushed_to_a_python_source_still_spoil_each_other(spark: SparkSession) -> None:
-    """Why filters are not pushed down here. When this fails Spark has mended it: push them, and say so."""
-    spark.dataSource.register(Thirds)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    try:
-        rows = spark.read.format("thirds").load()
-        zero, one = rows.where("p = 0"), rows.where("p = 1")
-        assert [row.p for row in zero.collect()] == [0]
-        assert sorted(row.p for row in zero.union(one).collect()) != [0, 1]
-    finally:
-        spark.conf.unset("spark.sql.python.filterPushdown.enabled")

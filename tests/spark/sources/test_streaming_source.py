@@ -3,7 +3,7 @@
 import ast
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +17,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklog.spark_versions import HAS_READ_LIMITS
 from tests.advertised_metadata import wait_until_all_tell_of
-from tests.cluster import LocalCluster
-from tests.spark.sessions import default_cluster, spark_session
 
 PARTITIONS = 3
 TIMEOUT_S = 60.0
@@ -28,18 +26,6 @@ with_limits: Final = pytest.mark.skipif(not HAS_READ_LIMITS, reason="Spark tells
 without_limits: Final = pytest.mark.skipif(HAS_READ_LIMITS, reason="what is weaker before Spark 4.2")
 
 topic_names = (f"stream-{number}" for number in itertools.count())
-
-
-@pytest.fixture(scope="module")
-def bootstrap_servers() -> Iterator[str]:
-    with LocalCluster(brokers=1) as cluster:
-        yield cluster.bootstrap_servers
-
-
-@pytest.fixture(scope="module")
-def spark(bootstrap_servers: str) -> Iterator[SparkSession]:
-    with spark_session("local[2]") as session, default_cluster(session, bootstrap_servers):
-        yield session
 
 
 @pytest.fixture
@@ -168,6 +154,7 @@ def test_stream_gives_every_record_once_and_in_order_over_restarts(
         assert [row.offset for row in seen.rows if row.partition == partition] == list(range(20))
 
 
+@pytest.mark.long
 def test_stream_from_the_latest_offset_repeats_its_first_batch_from_where_that_began(
     spark: SparkSession, topic: str, records: Topic, tmp_path: Path
 ) -> None:
@@ -258,6 +245,7 @@ def test_stream_of_an_old_spark_is_limited_from_the_second_batch_of_a_start_on(
     assert max(size for size in sizes if size != 90) <= 30
 
 
+@pytest.mark.long
 def test_stream_waits_for_as_much_as_a_trigger_asks_for(
     spark: SparkSession, topic: str, records: Topic, tmp_path: Path
 ) -> None:
@@ -274,6 +262,7 @@ def test_stream_waits_for_as_much_as_a_trigger_asks_for(
     assert [len(batch) for batch in seen.batches] == [3, 10]
 
 
+@pytest.mark.long
 def test_stream_finds_new_topics_and_partitions_while_it_runs(
     spark: SparkSession, admin: AdminClient, bootstrap_servers: str, tmp_path: Path
 ) -> None:
@@ -314,6 +303,7 @@ def test_stream_whose_records_are_gone_fails_or_goes_on_as_asked(
     assert seen.numbers == [0, 1, 2, 4, 5, 7, 8, 9, 10, 11]
 
 
+@pytest.mark.long
 def test_stream_of_a_topic_made_anew_says_that_data_is_lost(
     spark: SparkSession, admin: AdminClient, topic: str, records: Topic, tmp_path: Path
 ) -> None:
@@ -327,6 +317,7 @@ def test_stream_of_a_topic_made_anew_says_that_data_is_lost(
         query.awaitTermination(int(TIMEOUT_S))
 
 
+@pytest.mark.long
 def test_stream_reads_a_topic_that_was_made_anew_from_its_beginning(
     spark: SparkSession,
     admin: AdminClient,
@@ -352,6 +343,7 @@ def test_stream_reads_a_topic_that_was_made_anew_from_its_beginning(
     assert seen.numbers == sorted([*range(9), *range(12)])
 
 
+@pytest.mark.long
 def test_stream_that_read_all_records_goes_on_with_committed_ones_where_it_stood(
     spark: SparkSession, bootstrap_servers: str, topic: str, records: Topic, tmp_path: Path
 ) -> None:
@@ -374,6 +366,7 @@ def test_stream_that_read_all_records_goes_on_with_committed_ones_where_it_stood
     assert seen.numbers == [-1, 0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.long
 def test_stream_of_several_topics_goes_on_when_one_is_gone(
     spark: SparkSession,
     admin: AdminClient,
@@ -420,8 +413,12 @@ def test_stream_tells_its_lag(spark: SparkSession, topic: str, records: Topic, t
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"endingOffsets": "latest"}, "a streaming query has no end"),
-        ({"maxOffsetsPerTrigger": "none"}, "maxOffsetsPerTrigger' is 'none'; it must be a whole number"),
+        pytest.param({"endingOffsets": "latest"}, "a streaming query has no end", marks=pytest.mark.long),
+        pytest.param(
+            {"maxOffsetsPerTrigger": "none"},
+            "maxOffsetsPerTrigger' is 'none'; it must be a whole number",
+            marks=pytest.mark.long,
+        ),
         ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
     ],
 )
@@ -433,6 +430,7 @@ def test_stream_with_bad_options_names_them(
         run(stream(spark, topic, **options), Seen(), tmp_path)
 
 
+@pytest.mark.long
 def test_stream_is_written_as_a_stream(
     spark: SparkSession, admin: AdminClient, topic: str, records: Topic, tmp_path: Path
 ) -> None:
