@@ -37,6 +37,8 @@ STOP_TIMEOUT_S = 30.0
 STACKS_TIMEOUT_S = 1.0
 POLL_S = 0.02
 LOG_TAIL_LINES = 60
+FEW_COORDINATORS = {"offsets.topic.num.partitions": "5", "transaction.state.log.num.partitions": "5"}
+"""Unless a test says otherwise: fifty logs of each topic on each broker take longer than most tests."""
 
 Found = TypeVar("Found")
 
@@ -76,7 +78,7 @@ class LocalCluster:
     ) -> None:
         """Make a cluster; `descriptor_limit` is the RLIMIT_NOFILE of each broker's process."""
         self._descriptor_limit = descriptor_limit
-        self.config = dict(config or {})
+        self.config = {**FEW_COORDINATORS, **(config or {})}
         self.broker_ids = range(brokers)
         self._temporary = directory is None
         self._directories_each = directories_each
