@@ -37,9 +37,10 @@ serve: quick-start  ## a three-broker cluster on this machine until Ctrl-C; CONN
 		--conf spark.connect.grpc.binding.address=127.0.0.1 --conf spark.connect.grpc.binding.port=$(CONNECT)) \
 		--driver-java-options "$(SHORT_LIVED_JVM)" jobs/serve.py conf/broker.properties
 
-# Beside each other: the checks take one processor, and what is made for quick starts and the tests wait often.
+# Beside each other: the checks and the compilation of the tests take one processor each, and what is made for quick
+# starts and the tests wait often.
 test:  ## lint, format, types, layers, and all tests but the long ones
-	@$(MAKE) --no-print-directory --jobs 2 check pytest
+	@$(MAKE) --no-print-directory --jobs 3 check pytest
 
 test-long:  ## whole applications that are killed, scaled and moved, and the simulator's planted bugs
 pytest test-long: quick-start $(COLLECTED)

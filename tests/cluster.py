@@ -37,6 +37,8 @@ STOP_TIMEOUT_S = 30.0
 STACKS_TIMEOUT_S = 1.0
 POLL_S = 0.02
 LOG_TAIL_LINES = 60
+FEW_COORDINATORS = {"offsets.topic.num.partitions": "5", "transaction.state.log.num.partitions": "5"}
+"""Unless a test says otherwise: fifty logs of each topic on each broker take longer than most tests."""
 
 Found = TypeVar("Found")
 
@@ -81,7 +83,7 @@ class LocalCluster:
         """
         self._descriptor_limit = descriptor_limit
         self._freezes_survivors = freezes_survivors
-        self.config = dict(config or {})
+        self.config = {**FEW_COORDINATORS, **(config or {})}
         self.broker_ids = range(brokers)
         self._temporary = directory is None
         self._directories_each = directories_each

@@ -16,10 +16,11 @@ def in_own_process(test: Callable[Fixtures, None]) -> Callable[Fixtures, None]:
     @functools.wraps(test)
     def run(*arguments: Fixtures.args, **fixtures: Fixtures.kwargs) -> None:
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as processes:
-            processes.submit(_call, test.__module__, test.__name__, *arguments, **fixtures).result()
+            processes.submit(call_unwrapped, test.__module__, test.__name__, *arguments, **fixtures).result()
 
     return run
 
 
-def _call(module: str, name: str, *arguments: object, **fixtures: object) -> None:
+def call_unwrapped(module: str, name: str, *arguments: object, **fixtures: object) -> None:
+    """Call a test without what its decorator makes of it."""
     getattr(importlib.import_module(module), name).__wrapped__(*arguments, **fixtures)

@@ -19,6 +19,7 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
+@pytest.mark.long
 def test_all_brokers_killed_every_partition_leads_and_has_its_records_again(cluster: LocalCluster) -> None:
     """A process that dies loses nothing that it had written, and no partition waits for ever for another."""
     servers = cluster.bootstrap_servers

@@ -10,19 +10,25 @@ from tests.cluster import LocalCluster
 from tests.compat.librdkafka import consume, create_topic, produce
 
 
-def test_second_process_on_a_locked_directory_ends_and_says_so(
-    cluster: LocalCluster, survivor: str, tmp_path: Path
-) -> None:
+def test_second_process_on_a_locked_directory_ends_and_says_so(tmp_path: Path) -> None:
     """Two brokers over one directory would corrupt it."""
     intruder = LocalCluster(brokers=1, directory=tmp_path)
-    try:
-        intruder.controller = cluster.controller
-        intruder.broker_directory = lambda broker_id: cluster.broker_directory(0)  # type: ignore[method-assign]
-        intruder.launch(0)
-        assert intruder.wait_for_exit(0) != 0
-        assert "DirectoryLockedError" in intruder.log_tail(0)
-    finally:
-        intruder.kill(0)
+    with LocalCluster(brokers=1) as cluster:
+        create_topic(cluster.bootstrap_servers, "kept", replication_factor=1)
+        produce(cluster.bootstrap_servers, "kept", [{"value": b"before"}])
+        try:
+            intruder.controller = cluster.controller
+            intruder.broker_directory = lambda broker_id: cluster.broker_directory(0)  # type: ignore[method-assign]
+            intruder.launch(0)
+            assert intruder.wait_for_exit(0) != 0
+            assert "DirectoryLockedError" in intruder.log_tail(0)
+        finally:
+            intruder.kill(0)
+        assert cluster.is_running(0)
+        assert cluster.controller.failure is None
+        produce(cluster.bootstrap_servers, "kept", [{"value": b"after"}])
+        messages = consume(cluster.bootstrap_servers, [TopicPartition("kept", 0, OFFSET_BEGINNING)], 2)
+        assert [message.value() for message in messages] == [b"before", b"after"]
 
 
 def test_directory_of_another_cluster_is_refused_by_name_and_left_as_it_is() -> None:

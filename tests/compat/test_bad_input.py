@@ -1,6 +1,7 @@
 """What live brokers and a live controller make of bytes that are no request: they close, and serve on.
 
-`survivor` sees to it, in each test, that nobody died and nothing that was acknowledged is lost.
+`survivor` sees to it that all brokers live after each test, and that nothing that was acknowledged is lost
+after all of them.
 """
 
 import os

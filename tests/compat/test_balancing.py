@@ -43,6 +43,7 @@ def leaders_are_even(cluster: LocalCluster) -> bool:
     return set(led) == {1, 2, 3, 4} and not is_uneven(led.values())
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_broker_lost_and_broker_added_leave_every_partition_whole_and_every_record_there(
     capsys: pytest.CaptureFixture[str],

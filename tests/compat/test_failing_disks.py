@@ -150,6 +150,7 @@ def small_disk() -> Iterator[Callable[[Path], None]]:
         subprocess.run(["umount", "-l", str(path)], check=True)
 
 
+@pytest.mark.long
 def test_broker_with_another_disk_goes_on_when_one_is_full(small_disk: Callable[[Path], None]) -> None:
     """Only what lies on the full disk gets other leaders; DescribeLogDirs names the directory."""
     cluster = LocalCluster(brokers=3, config=CONFIG, directories_each=2)
@@ -196,6 +197,7 @@ def kill_all(cluster: LocalCluster, topic: str) -> list[BrokerId]:
     return [first, second, leader]
 
 
+@pytest.mark.long
 def test_replica_that_comes_back_damaged_leads_nothing_and_is_mended_by_the_others(
     cluster_of_two: LocalCluster,
 ) -> None:

@@ -13,7 +13,7 @@ from tests.cluster import LocalCluster, wait_for
 from tests.compat.librdkafka import TIMEOUT_S, consume, create_topic, produce
 
 NewName = Callable[[str], str]
-RECORDS = 60_000
+RECORDS = 20_000
 LONGEST_LEADER_CHANGE_S = 5.0
 """Many times what it takes here; only a broker that goes before its leaders have moved needs as long."""
 

@@ -41,7 +41,11 @@ def largest_accepted() -> int:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("key_count", "is_answered"),
-    [(1_500_000, False), (2_000_000, False), (largest_accepted(), True)],
+    [
+        (1_500_000, False),
+        (2_000_000, False),
+        pytest.param(largest_accepted(), True, marks=pytest.mark.long),
+    ],
     ids=["1.5 MB", "2 MB", "largest accepted"],
 )
 def test_writer_is_acknowledged_by_the_same_leaders_while_others_ask_for_a_million_keys(

@@ -77,6 +77,7 @@ def wait_until_moved(cluster: LocalCluster, replicas: Sequence[tuple[int, ...]])
     wait_for(is_there, f"partitions on {replicas}", 40.0)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_partitions_moved_while_targets_and_sources_are_killed_lose_nothing(cluster: LocalCluster) -> None:
     """A move that is cut short goes on, or is called off; what was acknowledged is there either way."""

@@ -66,6 +66,7 @@ def test_new_driver_serves_the_cluster_that_was_there(
     assert values(cluster, topic, 2) == [b"before", b"after"]
 
 
+@pytest.mark.long
 def test_new_driver_without_a_majority_waits_and_says_what_is_missing(
     cluster: LocalCluster, topic: str
 ) -> None:

@@ -234,6 +234,7 @@ def test_killed_cluster_begins_again_where_its_copies_end(bucket: Path, director
         assert (low, high) == (0, RECORDS + 1)
 
 
+@pytest.mark.long
 def test_start_after_one_that_left_no_metadata_leads_in_higher_epochs(bucket: Path, directory: Path) -> None:
     """The start between has claimed manifests, and in its epochs the next one could not copy, nor serve."""
     settings = {"sparklog.remote.max.lag.ms": "200", "replica.lag.time.max.ms": "3000"}

@@ -73,6 +73,7 @@ def moving_query(servers: str, number: int, count: int) -> Query:
     raise AssertionError("there is none")
 
 
+@pytest.mark.long
 def test_decisions_are_found_where_they_lie_when_their_topic_has_more_partitions(
     cluster: LocalCluster,
 ) -> None:
@@ -97,6 +98,7 @@ def test_decisions_are_found_where_they_lie_when_their_topic_has_more_partitions
     assert (seen(servers, goes_on.query_id), seen(servers, rests.query_id)) == (["a", "b"], ["a"])
 
 
+@pytest.mark.long
 def test_query_whose_decisions_were_deleted_while_it_runs_goes_on(cluster: LocalCluster) -> None:
     """Whoever decided before knows where that was, and the next one lies before it."""
     servers = cluster.bootstrap_servers

@@ -141,7 +141,9 @@ def test_broker_with_an_empty_directory_begins_with_a_snapshot(cluster: LocalClu
     wait_for(lambda: new in cluster.in_sync("topic-1"), "the broker back in the ISR")
 
 
-@pytest.mark.parametrize("brokers_end_by", [signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "brokers_end_by", [signal.SIGHUP, pytest.param(signal.SIGKILL, marks=pytest.mark.long)]
+)
 def test_driver_that_starts_over_snapshots_has_the_same_image(
     cluster: LocalCluster, tmp_path: Path, brokers_end_by: signal.Signals
 ) -> None:

@@ -53,6 +53,7 @@ def starved(cluster: LocalCluster, *broker_ids: int) -> Iterator[None]:
             cluster.signal(broker_id, signal.SIGCONT)
 
 
+@pytest.mark.long
 def test_broker_stopped_for_seconds_on_a_starved_host_costs_neither_its_place_nor_the_others(
     cluster: LocalCluster, new_topic_name: NewName, caplog: pytest.LogCaptureFixture
 ) -> None:

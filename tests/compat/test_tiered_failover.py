@@ -127,6 +127,7 @@ def test_leader_killed_amid_copying_loses_and_doubles_nothing(cluster: LocalClus
     assert_all_there(cluster, "t", count)
 
 
+@pytest.mark.long
 def test_store_that_is_away_for_a_while_costs_disk_and_no_records(cluster: LocalCluster, store: Path) -> None:
     """Producers notice nothing, no disk drops what is nowhere else, and copies catch up by themselves."""
     create_topic(cluster.bootstrap_servers, "t", config=LOCAL_FEW)
@@ -149,6 +150,7 @@ def test_store_that_is_away_for_a_while_costs_disk_and_no_records(cluster: Local
     assert_all_there(cluster, "t", count)
 
 
+@pytest.mark.long
 def test_broker_with_an_empty_disk_is_in_sync_again_by_the_end_of_the_log_alone(
     cluster: LocalCluster, store: Path
 ) -> None:

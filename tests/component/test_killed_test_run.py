@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+import pytest
 
 from tests.cluster import wait_for
 
@@ -26,6 +27,7 @@ def runs(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.long
 def test_brokers_of_a_killed_test_run_end_and_so_do_its_other_processes(tmp_path: Path) -> None:
     """The server that forks brokers sees the end of the run only when no broker is there any more."""
     with subprocess.Popen(

@@ -15,6 +15,8 @@ from tests.simulation.found import (
 from tests.simulation.planted import PLANTED
 
 SEEDS_TRIED = 200
+SLOW = {"RollingRestartIsUnnoticed"}
+"""Invariants that fail in a seed of many seconds."""
 HINT = "look for a seed with python -m tests.simulation --find-planted"
 
 
@@ -31,7 +33,13 @@ def test_simulation_with_a_planted_bug_finds_it(name: str) -> None:
     assert find(name, (seed, *others), invariant) is not None, HINT
 
 
-@pytest.mark.parametrize("invariant", never_first(recorded()))
+@pytest.mark.parametrize(
+    "invariant",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name in SLOW else [])
+        for name in never_first(recorded())
+    ],
+)
 def test_invariant_that_is_never_the_first_to_fail_fails_alone(invariant: str) -> None:
     """Another one that sees the same sooner may be what has to be mended one day."""
     bug, seed = recorded_alone()[invariant]

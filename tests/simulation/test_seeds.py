@@ -3,13 +3,17 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.simulation.cluster import run_seed
 from tests.simulation.found import clean_seeds
+from tests.simulation.observer import Outcome
 
+OF_EACH_KIND = (0, 3, 7, 8, 16, 20, 24, 27, 56, 59, 91, 248, 331)
+"""Seeds that have among them all that only some seeds have: moves, compaction, coordinators, and so on."""
 ONCE_FAILED = (103376, 103824)
 """Seeds that found a defect which none of `clean_seeds` finds."""
 ORDERED_BY_HASH = 50584
@@ -17,16 +21,29 @@ ORDERED_BY_HASH = 50584
 REPOSITORY = Path(__file__).parents[2]
 
 
-@pytest.mark.timeout(300)  # a minute of computing, beside whatever else the machine does
-def test_simulation_of_many_seeds_keeps_every_invariant() -> None:
-    """Whatever order faults come in, nothing that was promised is lost, and the cluster recovers."""
-    seeds = clean_seeds()
+def clean_outcomes(seeds: Sequence[int]) -> list[Outcome]:
+    """Return what has come of the seeds, which are not clean because nothing happened."""
     outcomes = [run_seed(seed) for seed in seeds]
     assert [outcome.report() for outcome in outcomes if outcome.violation is not None] == []
-    # It is not well because nothing happened.
     assert sum(outcome.elections for outcome in outcomes) > len(seeds)
     assert sum(outcome.promised for outcome in outcomes) > 20 * len(seeds)
     assert sum(outcome.commits for outcome in outcomes) > len(seeds)
+    return outcomes
+
+
+def test_simulation_of_a_seed_of_each_kind_keeps_every_invariant() -> None:
+    """Whatever order faults come in, nothing that was promised is lost, and the cluster recovers."""
+    outcomes = clean_outcomes(OF_EACH_KIND)
+    for happened in ("faults", "transactions", "assignments", "decisions", "cleaned"):
+        assert any(getattr(outcome, happened) for outcome in outcomes), happened
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)  # a minute of computing, beside whatever else the machine does
+def test_simulation_of_many_seeds_keeps_every_invariant() -> None:
+    """The planted bugs are found in these seeds, and nothing else is."""
+    seeds = clean_seeds()
+    outcomes = clean_outcomes(seeds)
     assert sum(outcome.faults for outcome in outcomes) > 20 * len(seeds)
     assert sum(outcome.transactions for outcome in outcomes) > 10
     assert sum(outcome.assignments for outcome in outcomes) > 10

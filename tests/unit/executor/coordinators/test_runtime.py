@@ -29,8 +29,8 @@ from sparklog.node.serving.requests import Deferred
 from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.codec.steps import in_one_go
 from sparklog.protocol.errors import ErrorCode
+from tests.forked_process import in_forked_process
 from tests.garbage import uncollected
-from tests.own_process import in_own_process
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 
 TOPIC = "numbers"
@@ -459,7 +459,7 @@ async def test_runtime_keeps_what_a_transaction_wrote_until_its_marker(brokers: 
     assert (runtime.machine.numbers, runtime.machine.pending) == ({"a": 1}, {})
 
 
-@in_own_process
+@in_forked_process
 @with_brokers()
 async def test_coordinator_that_has_ended_is_no_garbage(brokers: Brokers) -> None:
     """It has its replica, and that the files of a partition that went elsewhere."""

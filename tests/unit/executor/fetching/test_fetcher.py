@@ -193,10 +193,13 @@ async def test_leader_that_closes_a_connection_without_requests_is_not_suspected
         channel = await brokers.connect(0)
         await channel.request(produce(topic_id, batch(), acks=1))
         await until(lambda: fetcher.requests_answered == 2, "its answer")
+        asked = relay.requests
         relay.accepted[0].close()
         await relay.left.wait()
         fetcher.add(replica)
-        await until(lambda: fetcher.requests_answered > 2, "an answer over another connection")
+        await until(lambda: relay.requests > asked, "a fetch over another connection")
+        await channel.request(produce(topic_id, batch(), acks=1))
+        await until(lambda: fetcher.requests_answered > 2, "its answer")
         assert (len(relay.accepted), suspicions.lost) == (2, 0)
 
 

@@ -571,7 +571,9 @@ def test_process_that_is_killed_at_any_file_operation_has_everything_when_it_is_
             asyncio.timeout(60),
             Brokers(tmp_path / "live", 1, directories_each=2) as brokers,
         ):
-            scene = await Scene.begin(brokers, batch(10), batch(10), file_delete_delay_ms="0")
+            # Each state has copies of all files, and indexes are written up to their largest size.
+            config = {"file_delete_delay_ms": "0", "segment_index_bytes": "4096"}
+            scene = await Scene.begin(brokers, batch(10), batch(10), **config)
             source, target = scene.paths
             with every_operation(lambda: states.append(keep(tmp_path, len(states), brokers))):
                 await scene.alter(target)

@@ -18,9 +18,9 @@ from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.steps import in_one_go
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.batch import iterate_headers, read_header
+from tests.forked_process import in_forked_process
 from tests.garbage import uncollected
 from tests.open_files import open_below
-from tests.own_process import in_own_process
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import MILLISECOND, batch, fetch, produce, rows
 
@@ -671,7 +671,7 @@ def test_fetch_of_every_version_by_a_stranger_that_says_it_follows_is_refused(
     body(tmp_path)
 
 
-@in_own_process
+@in_forked_process
 @with_brokers(count=1)
 async def test_fetch_without_a_session_leaves_no_garbage(brokers: Brokers) -> None:
     """Two objects a partition that refer to each other: librdkafka asks for thousands, again and again."""

@@ -37,6 +37,7 @@ DAY_MS = 86_400_000
 CONFIG = LogConfig(
     segment_bytes=2000,
     index_interval_bytes=200,
+    segment_index_bytes=4096,
     compacts=True,
     deletes=False,
     delete_retention_ms=DAY_MS,

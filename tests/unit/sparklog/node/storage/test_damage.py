@@ -115,7 +115,7 @@ def last_log_file(directory: Path) -> Path:
     return max(directory.glob("*.log"))
 
 
-@pytest.mark.parametrize("batch", [-1, -2, -3])
+@pytest.mark.parametrize("batch", [-1, *(pytest.param(batch, marks=pytest.mark.long) for batch in (-2, -3))])
 @pytest.mark.parametrize("stop", [PreviousStop.KILLED, PreviousStop.UNKNOWN])
 def test_bit_that_is_wrong_in_one_of_the_last_batches_ends_the_log_before_that_batch(
     directory: Path, batch: int, stop: PreviousStop

@@ -83,6 +83,7 @@ def test_compacted_log_holds_the_last_of_every_key_all_the_year(tmp_path: Path, 
     config = LogConfig(
         segment_bytes=20_000,
         segment_ms=DAY_MS,
+        segment_index_bytes=4096,
         retention_ms=7 * DAY_MS,
         file_delete_delay_ms=HOUR_MS,
         deletes=deletes,

@@ -4,7 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.node.remote_log.machine.manifest import EpochStart
@@ -47,7 +47,6 @@ def logs(draw: st.DrawFn) -> list[Record]:
     return records
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     logs(),
     st.lists(st.integers(0, 45), max_size=4, unique=True).map(sorted),

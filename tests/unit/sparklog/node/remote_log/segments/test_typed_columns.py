@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.node.remote_log.machine.value_schema import Scalar, field_id
@@ -156,7 +156,6 @@ SCHEMA = (
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("abcdefghx"), ITEMS, max_size=3), max_size=5))
 def test_values_that_parse_together_are_the_same_one_by_one(values: list[dict[str, Any]]) -> None:
     """Whether a column is null must not depend on the neighbours of its record."""

@@ -26,7 +26,7 @@ from tests.unit.sparklog.node.storage.batches import (
 )
 from tests.unit.sparklog.node.storage.calls import calls_of
 
-CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
+CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200, segment_index_bytes=4096)
 
 
 def open_log(directory: Path, *, clean: bool = False, recovery_point: int = 0) -> Log:
