@@ -322,11 +322,10 @@ class RecordWalk:
         for start, stop in columns:
             for at in range(start, stop):
                 column = data[at : at + count * stride : stride]
-                alike = len(column) - len(column.lstrip(column[:1]))
-                if alike < count:
-                    if alike < _SHORTEST_RUN:
+                if column != column[:1] * count:  # one memcmp; lstrip looks byte by byte
+                    count -= len(column.lstrip(column[:1]))
+                    if count < _SHORTEST_RUN:
                         return position
-                    count = alike
         if not self._are_next(data, first, stride, count):
             return position
         deltas = extremes_of_run(
