@@ -62,8 +62,11 @@ _ZSTD_LONGEST_HEADER_BYTES: Final = 18
 _ZSTD_REPEATED_BYTE: Final = 1
 """Type of a block that is one repeated byte."""
 _PIECE_BYTES: Final = 128 * 1024
+_FIRST_FEED_BYTES: Final = 128 * 1024
+"""Bytes given to a decoder at a time in the first frame, mostly the only one: a block that comes whole is not
+copied into a buffer of the decoder before,"""
 _FEED_BYTES: Final = 16 * 1024
-"""Bytes given to a decoder at a time: it copies the unused rest at the end of each frame."""
+"""and in further frames: at the end of each the decoder copies the unused rest."""
 
 # Kafka's snappy is that of the xerial library: a magic, two version numbers, then blocks, each a
 # big-endian length and raw snappy. Some clients write one raw block alone.
@@ -191,10 +194,10 @@ def _pieces(
 def _gzip_pieces(payload: memoryview, *, one_member: bool) -> Iterator[bytes]:
     """Yield the pieces of a gzip stream, which may have several members, each with a checksum."""
     member = zlib.decompressobj(_GZIP_WBITS)
-    position = 0
+    position, feed_bytes = 0, _FIRST_FEED_BYTES
     try:
         while True:
-            feed = member.unconsumed_tail or payload[position : position + _FEED_BYTES]
+            feed = member.unconsumed_tail or payload[position : position + feed_bytes]
             if not member.unconsumed_tail:
                 position += len(feed)
             piece = member.decompress(feed, _PIECE_BYTES)
@@ -209,7 +212,7 @@ def _gzip_pieces(payload: memoryview, *, one_member: bool) -> Iterator[bytes]:
                         f"gzip has {len(payload) - position} bytes behind its first member, where librdkafka "
                         "stops: compress all records of a batch at once"
                     )
-                member = zlib.decompressobj(_GZIP_WBITS)
+                member, feed_bytes = zlib.decompressobj(_GZIP_WBITS), _FEED_BYTES
             elif not piece and position == len(payload) and not member.unconsumed_tail:
                 raise CorruptPayloadError("gzip stream is incomplete")
     except zlib.error as error:
@@ -218,10 +221,10 @@ def _gzip_pieces(payload: memoryview, *, one_member: bool) -> Iterator[bytes]:
 
 def _lz4_pieces(payload: memoryview) -> Iterator[bytes]:
     frame = lz4.frame.LZ4FrameDecompressor()
-    position = 0
+    position, feed_bytes = 0, _FIRST_FEED_BYTES
     try:
         while True:
-            feed = payload[position : position + _FEED_BYTES] if frame.needs_input else b""
+            feed = payload[position : position + feed_bytes] if frame.needs_input else b""
             if frame.needs_input and not feed:
                 raise CorruptPayloadError("lz4 frame is incomplete")
             position += len(feed)
@@ -232,7 +235,7 @@ def _lz4_pieces(payload: memoryview) -> Iterator[bytes]:
                 position -= len(frame.unused_data or b"")
                 if position == len(payload):
                     return
-                frame = lz4.frame.LZ4FrameDecompressor()
+                frame, feed_bytes = lz4.frame.LZ4FrameDecompressor(), _FEED_BYTES
     except RuntimeError as error:
         raise CorruptPayloadError(f"records are not lz4: {error}") from error
 
