@@ -172,7 +172,8 @@ class RecordWalk:
         self._errors: list[RecordError] = []
         self._has_time_error = False
         self._is_usual = True
-        """Whether `walk_usual` has read all that was asked of it."""
+        """Whether `walk_usual` has read all that was asked of it; a few records before a piece ends do not
+        count."""
 
     @property
     def max_timestamp(self) -> TimestampMs:
@@ -358,7 +359,6 @@ class RecordWalk:
             end = self._take_usual(data, position, most)
             if end > position:
                 return end
-            self._is_usual = False
         starts: list[int] = []
         size, at = len(data), position
         try:
@@ -385,6 +385,7 @@ class RecordWalk:
                 self._headers_left -= (len(record.lengths) - 3) // 2
                 self.take_one(record.timestamp_delta, record.offset_delta, has_key=record.key_length >= 0)
         else:
+            self._is_usual = False
             self._take_columns(data, starts)
         return at
 
