@@ -57,7 +57,10 @@ _LZ4_KAFKA_DEFAULT_LEVEL: Final = 9
 _LZ4_FAST_LEVEL: Final = 1
 _LZ4_HIGHEST_LEVEL: Final = 12
 _ZSTD_LEVEL: Final = 3
-_ZSTD_USUAL_RATIO: Final = 8
+_ZSTD_USUAL_RATIO: Final = 64
+"""Frames that may hold more than so many times their size are decompressed in pieces."""
+_ZSTD_BLOCK_BYTES: Final = 128 * 1024
+"""The most that a block holds."""
 _ZSTD_LONGEST_HEADER_BYTES: Final = 18
 _ZSTD_REPEATED_BYTE: Final = 1
 """Type of a block that is one repeated byte."""
@@ -268,31 +271,39 @@ def _snappy_blocks(payload: memoryview) -> Iterator[memoryview]:
 
 
 def _decompress_zstd_at_once(payload: bytes | memoryview, limit_bytes: int) -> bytes | None:
-    """Decompress one frame in one call if its size is claimed or likely to fit; else return None.
+    """Decompress one frame in one call if its size is claimed or its blocks bound it; else return None.
 
     The caller then takes the bounded way, which also finds the error. The library would decompress only the
     first of several frames.
     """
     try:
-        if _zstd_frame_count(memoryview(payload)) != 1:
+        frame_count, block_count = _zstd_frames_and_blocks(memoryview(payload))
+        if frame_count != 1:
             return None
         claimed = zstandard.frame_content_size(payload)
     except zstandard.ZstdError:
         return None
     if claimed > limit_bytes:
         raise DecompressionLimitError(Codec.ZSTD, limit_bytes)
-    guess = min(limit_bytes, len(payload) * _ZSTD_USUAL_RATIO + _PIECE_BYTES)
-    if claimed > guess or claimed == 0:  # of a frame of nothing the library does not look at the rest
+    most_bytes = block_count * _ZSTD_BLOCK_BYTES
+    room_bytes = most_bytes if claimed < 0 else claimed
+    if (
+        claimed == 0  # of a frame of nothing the library does not look at the rest
+        or claimed > most_bytes
+        or (claimed < 0 and most_bytes - _ZSTD_BLOCK_BYTES >= limit_bytes)
+        or room_bytes > len(payload) * _ZSTD_USUAL_RATIO + _PIECE_BYTES
+    ):
         return None
+    room_bytes = min(room_bytes, limit_bytes)
     try:
-        return _zstd.decompressor.decompress(payload, max_output_size=guess, allow_extra_data=False)
+        return _zstd.decompressor.decompress(payload, max_output_size=room_bytes, allow_extra_data=False)
     except zstandard.ZstdError:
         return None
 
 
 def _zstd_pieces(payload: memoryview) -> Iterator[bytes]:
     try:
-        _zstd_frame_count(payload)
+        _zstd_frames_and_blocks(payload)
         with zstandard.ZstdDecompressor().stream_reader(payload, read_across_frames=True) as stream:
             while piece := stream.read(_PIECE_BYTES):
                 yield piece
@@ -300,8 +311,10 @@ def _zstd_pieces(payload: memoryview) -> Iterator[bytes]:
         raise CorruptPayloadError(f"records are not zstd: {error}") from error
 
 
-def _zstd_frame_count(payload: memoryview) -> int:
-    """Return the number of frames; the last must be complete, which the library's stream does not check.
+def _zstd_frames_and_blocks(payload: memoryview) -> tuple[int, int]:
+    """Return the numbers of frames and of blocks with contents in them.
+
+    The last frame must be complete, which the library's stream does not check.
 
     A frame (RFC 8878) is a header, blocks and an optional checksum of 4 bytes; a block is 3 bytes, little-
     endian, of which bit 0 says that it is the last, bits 1 and 2 its type, and the rest its size.
@@ -310,8 +323,7 @@ def _zstd_frame_count(payload: memoryview) -> int:
         CorruptPayloadError: there is none, or the last one is incomplete.
         ZstdError: a frame header is malformed.
     """
-    position = 0
-    frames = 0
+    position = frames = blocks = 0
     while position < len(payload):
         frames += 1
         if 0x184D2A50 <= int.from_bytes(payload[position : position + 4], "little") <= 0x184D2A5F:
@@ -325,10 +337,11 @@ def _zstd_frame_count(payload: memoryview) -> int:
             block = int.from_bytes(payload[position : position + 3], "little")
             last = block & 1 == 1
             position += 3 + (1 if block >> 1 & 3 == _ZSTD_REPEATED_BYTE else block >> 3)
+            blocks += block >> 3 > 0
         position += checksum_bytes
         if not last:
             break
     else:
         if position == len(payload) > 0:
-            return frames
+            return frames, blocks
     raise CorruptPayloadError("zstd frame is incomplete")

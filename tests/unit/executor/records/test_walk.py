@@ -43,7 +43,7 @@ def batch_of(payload: bytes, count: int, codec: Codec = Codec.NONE, **fields: in
 
 
 def examined(batch: bytes, demands: Demands = DEMANDS) -> tuple[bytes, BatchHeader]:
-    stored, header = examine(batch, read_header(batch), demands)
+    stored, header, _ = examine(batch, read_header(batch), demands)
     return bytes(stored), header
 
 
