@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
-from benchmarks import cleaning, pages, security
+from benchmarks import cleaning, dataframes, pages, security
 from benchmarks.budgets import BUDGETS, IN_THE_HOUR, within_the_hour
 from benchmarks.case import Case
 from benchmarks.cases import cases
@@ -92,6 +92,7 @@ def _run(
             clusters = [stack.enter_context(sparklog_cluster())]
             if compare:
                 clusters.append(stack.enter_context(apache_kafka_cluster()))
+            stack.callback(dataframes.SESSIONS.close)
             for name in names:
                 if name in plain:
                     record(name, partial(_on_each, plain[name], clusters))

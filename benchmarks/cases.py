@@ -126,7 +126,7 @@ def dataframe(record_bytes: int, operation: str) -> Case:
                 clients.librdkafka_performance(
                     cluster, topic, records=batches * records, record_bytes=record_bytes
                 )
-            with dataframes.session(
+            with dataframes.SESSIONS.operation(
                 _side(cluster),
                 operation,
                 cluster.bootstrap_servers,
@@ -153,7 +153,7 @@ def query(operation: str, name: str, unit: str, bar: str) -> Case:
     def prepared(cluster: ClusterUnderTest) -> Iterator[Round]:
         with (
             TOPICS.one(cluster) as topic,
-            dataframes.session(
+            dataframes.SESSIONS.operation(
                 _side(cluster), operation, cluster.bootstrap_servers, topic, rows=0, record_bytes=0
             ) as figures,
         ):
@@ -174,7 +174,7 @@ def guarantees(
     def prepared(cluster: ClusterUnderTest) -> Iterator[Round]:
         with (
             TOPICS.one(cluster) as topic,
-            dataframes.session(
+            dataframes.SESSIONS.operation(
                 OURS, operation, cluster.bootstrap_servers, topic, rows=rows, record_bytes=record_bytes
             ) as figures,
         ):

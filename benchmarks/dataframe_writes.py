@@ -25,6 +25,8 @@ SMALL_BATCHES = 14
 SMALL_BATCHES_LEFT_OUT = 4
 """In which the query starts."""
 SMALL_BATCH_TASKS = 3
+FILES_TOGETHER = "spark.sql.files.minPartitionNum"
+"""The key of a session that is set while a case reads files: else small ones are read together."""
 
 Figures = Callable[[str], Sequence[float]]
 """Writes to a topic; returns what that took."""
@@ -134,7 +136,7 @@ def _persisted(frame: DataFrame) -> DataFrame:
 
 
 class _WrittenFiles:
-    """Rows in files, as many a batch as it has tasks, gone when the session ends."""
+    """Rows in files, as many a batch as it has tasks, gone when the case ends."""
 
     def __init__(self, spark: SparkSession, rows: int, record_bytes: int, batches: int, tasks: int) -> None:
         self._spark = spark
@@ -142,7 +144,7 @@ class _WrittenFiles:
         self._tasks = tasks
         self._directory = tempfile.TemporaryDirectory(prefix="benchmark-rows-")
         self._files = str(Path(self._directory.name) / "files")
-        spark.conf.set("spark.sql.files.minPartitionNum", tasks)  # else small ones are read together
+        spark.conf.set(FILES_TOGETHER, tasks)
         frame = _values(spark, rows, record_bytes, batches * tasks)
         writer = frame.write.option("compression", "none").option("parquet.enable.dictionary", "false")
         writer.parquet(self._files)

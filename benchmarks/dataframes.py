@@ -1,12 +1,15 @@
-"""A DataFrame read, written or streamed, in a Spark session of its own (local[2]).
+"""DataFrames that are read, written or streamed, in a Spark session of either side (local[2]).
 
-Run as a program, one a side and case, so that neither side warms the other's JVM: `connector` is Spark's
-own Kafka connector, `sparklog` this project's source. It runs once for each line on its standard input, which
-names the topic, answers with a line that has the figures, and ends with its input.
+Run as a program, one a side and cluster, so that neither side warms the other's JVM: `connector` is Spark's
+own Kafka connector, `sparklog` this project's source. A session serves all cases, since its start and its
+first queries take longer than most of them. Each line of its standard input is a request in JSON: `begin` an
+operation, `run` it with a topic, `end` it. Each answer is a line with the figures; the session ends with its
+input.
 """
 
 import argparse
 import contextlib
+import json
 import os
 import statistics
 import subprocess
@@ -30,7 +33,6 @@ FORMATS = {"connector": "kafka", "sparklog": "sparklog"}
 ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 """As docs/dataframes.md recommends; the connector has no Arrow, and gets them too."""
 READS = ("read", "stream", "small-batch", "noticed", "idle")
-WRITES = ("write", "sink-stream", "sink-small-batch", "sink-batch-atomic", "read-isolation")
 END_TIMEOUT_S = 60.0
 ANSWER = "figures "
 """Before the figures: Spark's own programs print to standard output too."""
@@ -47,58 +49,105 @@ BEFORE_BATCH_MS = ("walCommit", "queryPlanning", "getBatch")
 POLL_S = 0.01
 
 
-@contextlib.contextmanager
-def session(
-    side: str, operation: str, bootstrap_servers: str, topic: str, *, rows: int, record_bytes: int
-) -> Iterator[Callable[[str], Sequence[float]]]:
-    """Start this module for one side and operation.
+class Sessions:
+    """The sessions of all cases: each starts with the first case that needs it."""
 
-    Each call runs it once and returns its figures; it may name another topic, if the operation is to write.
-    """
-    with (
-        tempfile.TemporaryFile("w+") as errors,
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], _Session] = {}
+
+    @contextlib.contextmanager
+    def operation(
+        self, side: str, operation: str, bootstrap_servers: str, topic: str, *, rows: int, record_bytes: int
+    ) -> Iterator[Callable[[str], Sequence[float]]]:
+        """Prepare an operation in the session of a side and cluster.
+
+        Each call runs it once and returns its figures; its topic may be another one, if the operation writes.
+        """
+        key = (side, bootstrap_servers)
+        session = self._open.get(key)
+        if session is None or session.has_ended:
+            session = self._open[key] = _Session(side, bootstrap_servers)
+        session.ask("begin", operation, topic, rows, record_bytes)
+        yield lambda topic: session.ask("run", topic)
+        if not session.has_ended:
+            session.ask("end")
+
+    def close(self) -> None:
+        """End all sessions."""
+        while self._open:
+            _, session = self._open.popitem()
+            if not session.has_ended:
+                session.close()
+
+
+SESSIONS = Sessions()
+
+
+class _Session:
+    """A process of this module."""
+
+    def __init__(self, side: str, bootstrap_servers: str) -> None:
+        self._side = side
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the session
         # Of the process that is killed at a bound: its files go all the same, though its JVM may still write.
-        tempfile.TemporaryDirectory(prefix="benchmark-session-", ignore_cleanup_errors=True) as directory,
-    ):
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "benchmarks.dataframes", side, operation, bootstrap_servers, topic),
-                *(str(rows), str(record_bytes)),
-            ],
+        self._directory = tempfile.TemporaryDirectory(prefix="benchmark-session-", ignore_cleanup_errors=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.dataframes", side, bootstrap_servers],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=errors,
+            stderr=self._errors,
             text=True,
-            env={**os.environ, "TMPDIR": directory},
+            env={**os.environ, "TMPDIR": self._directory.name},
         )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        stdin, stdout = process.stdin, process.stdout
 
-        def figures(topic: str) -> Sequence[float]:
-            with contextlib.suppress(BrokenPipeError):
-                print(topic, file=stdin, flush=True)
-            try:
-                for line in stdout:
-                    if line.startswith(ANSWER):
-                        return [float(figure) for figure in line.removeprefix(ANSWER).split()]
-            except BaseException:  # the bound of the case: the session ends in the middle of its work
-                process.kill()
-                raise
-            errors.seek(0)
-            raise RuntimeError(f"{side} {operation} failed:\n{errors.read()[-4000:]}")
+    @property
+    def has_ended(self) -> bool:
+        """Whether it does nothing any more: what it was asked for was cut, or it was closed."""
+        return self._process.returncode is not None
 
+    def ask(self, *request: str | int) -> Sequence[float]:
+        """Have the session do something; return the figures.
+
+        It ends when it is cut in the middle, as at the bound of a case.
+        """
         try:
-            yield figures
+            return self._answer(*request)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _answer(self, *request: str | int) -> Sequence[float]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps(request), file=self._process.stdin, flush=True)
+        for line in self._process.stdout:
+            if line.startswith(ANSWER):
+                return [float(figure) for figure in line.removeprefix(ANSWER).split()]
+        self._errors.seek(0)
+        raise RuntimeError(f"{self._side} {request} failed:\n{self._errors.read()[-4000:]}")
+
+    def close(self) -> None:
+        """Let it end its Spark session."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_TIMEOUT_S)
         finally:
-            with contextlib.suppress(BrokenPipeError):
-                stdin.close()
-            try:
-                process.wait(END_TIMEOUT_S)
-            finally:
-                process.kill()
-                process.wait()
-                stdout.close()
+            self.kill()
+
+    def kill(self) -> None:
+        """End it wherever it is; its JVM goes with it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.kill()
+        self._process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+        self._errors.close()
+        self._directory.cleanup()
 
 
 def spark_session(side: str) -> SparkSession:
@@ -139,18 +188,20 @@ def _small_batches(spark: SparkSession, source: str, options: Mapping[str, str])
     """Milliseconds of a running query's micro-batch of `BATCH_ROWS`, the median of `BATCHES`."""
     producer = Producer({"bootstrap.servers": options["kafka.bootstrap.servers"], "acks": "all"})
     query = _running(spark, source, options, processingTime=TRIGGER)
+    before: set[int] = set()
+    """The batches that have rows."""
 
     def one_ms() -> float:
         for number in range(BATCH_ROWS):
             producer.produce(options["subscribe"], bytes(100), partition=number % 3)
         producer.flush()
         seen = 0
-        last = query.lastProgress
-        since = -1 if last is None else last.batchId
         while seen < BATCH_ROWS:
             time.sleep(POLL_S)
-            done = [each for each in query.recentProgress if each.batchId > since and each.numInputRows]
+            # Not by the last progress: what tells of an idle trigger has the number of the batch to come.
+            done = [each for each in query.recentProgress if each.numInputRows and each.batchId not in before]
             seen = sum(each.numInputRows for each in done)
+        before.update(each.batchId for each in done)
         return max(map(batch_ms, done))
 
     return lambda: statistics.median(one_ms() for _ in range(BATCHES))
@@ -220,12 +271,19 @@ def _running(spark: SparkSession, source: str, options: Mapping[str, str], **tri
     return cast(StreamingQuery, query)
 
 
-def _figures(spark: SparkSession, arguments: argparse.Namespace) -> Callable[[str], Sequence[float]]:
-    """Return what runs the operation once; where it reads, from the topic of the command line."""
-    source, rows, record_bytes = FORMATS[arguments.side], arguments.rows, arguments.record_bytes
-    servers = {"kafka.bootstrap.servers": arguments.bootstrap_servers}
-    options = {**servers, "subscribe": arguments.topic}
-    match arguments.operation:
+def _figures(
+    spark: SparkSession,
+    source: str,
+    servers: Mapping[str, str],
+    *,
+    operation: str,
+    topic: str,
+    rows: int,
+    record_bytes: int,
+) -> Callable[[str], Sequence[float]]:
+    """Return what runs the operation once; where it reads, from this topic."""
+    options = {**servers, "subscribe": topic}
+    match operation:
         case "read":
             run = _read(spark, source, options, rows)
         case "stream":
@@ -249,22 +307,43 @@ def _figures(spark: SparkSession, arguments: argparse.Namespace) -> Callable[[st
     return lambda _: [run()]
 
 
-def main() -> None:
-    """Run what the command line says once for each line of standard input."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("side", choices=sorted(FORMATS))
-    parser.add_argument("operation", choices=(*READS, *WRITES))
-    parser.add_argument("bootstrap_servers")
-    parser.add_argument("topic")
-    parser.add_argument("rows", type=int)
-    parser.add_argument("record_bytes", type=int)
-    arguments = parser.parse_args()
-    spark = spark_session(arguments.side)
-    figures = _figures(spark, arguments)
-    for line in sys.stdin:
-        print(ANSWER + " ".join(map(str, figures(line.strip()))), flush=True)
+def _end(spark: SparkSession) -> None:
     for query in spark.streams.active:
         query.stop()
+    spark.catalog.clearCache()
+    spark.conf.unset(dataframe_writes.FILES_TOGETHER)
+
+
+def main() -> None:
+    """Answer the requests of standard input in a session of one side."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("side", choices=sorted(FORMATS))
+    parser.add_argument("bootstrap_servers")
+    arguments = parser.parse_args()
+    servers = {"kafka.bootstrap.servers": arguments.bootstrap_servers}
+    spark = spark_session(arguments.side)
+    run: Callable[[str], Sequence[float]] | None = None
+    for line in sys.stdin:
+        figures: Sequence[float] = ()
+        match json.loads(line):
+            case ["begin", operation, topic, rows, record_bytes]:
+                run = _figures(
+                    spark,
+                    FORMATS[arguments.side],
+                    servers,
+                    operation=operation,
+                    topic=topic,
+                    rows=rows,
+                    record_bytes=record_bytes,
+                )
+            case ["run", topic]:
+                assert run is not None
+                figures = run(topic)
+            case ["end"]:
+                run = None
+                _end(spark)
+        print(ANSWER + " ".join(map(str, figures)), flush=True)
+    _end(spark)
     spark.stop()
 
 
