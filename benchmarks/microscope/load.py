@@ -8,17 +8,19 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+import zstandard
 from crc32c import crc32c
 from kio.schema.produce.v12.request import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.protocol.codec.frames import request_encoder
-from sparklog.protocol.records.batch import CRC_START
+from sparklog.protocol.records.batch import CRC_START, HEADER_BYTES, header_bytes, read_header
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from sparklog.protocol.records.codecs import Codec
 
 BATCH_BYTES: Final = 65_536
 _LETTERS: Final = bytes(range(ord("A"), ord("Z") + 1))
+_WORDS: Final = [b"%08x" % (number * number) for number in range(200)]
 _CORRELATION_AT: Final = 8
 _SEQUENCE_AT: Final = 53
 _TIMESTAMPS_AT: Final = 27
@@ -34,6 +36,9 @@ class Case(NamedTuple):
     record_bytes: int
     codec: Codec = Codec.NONE
     records: int | None = None
+    are_events: bool = False
+    """Whether they are JSON of sizes around `record_bytes`, as zstd in the way of Java's producer, and not
+    letters."""
 
 
 CASES: Final[Mapping[str, Case]] = {
@@ -44,6 +49,8 @@ CASES: Final[Mapping[str, Case]] = {
     "100 B gzip": Case(100, Codec.GZIP),
     "100 B lz4": Case(100, Codec.LZ4),
     "one record": Case(100, records=1),
+    "ten records": Case(300, records=10, codec=Codec.ZSTD, are_events=True),
+    "events zstd": Case(300, Codec.ZSTD, are_events=True),
 }
 
 
@@ -129,16 +136,35 @@ def make_batch(case: Case, seed: int) -> tuple[bytes, int]:
     chosen = random.Random(seed)
     now_ms = wall_clock_ms()
 
+    def value() -> bytes:
+        if case.are_events:
+            return _event(chosen, case.record_bytes)
+        return bytes(chosen.choices(_LETTERS, k=case.record_bytes))
+
     def made(count: int) -> bytes:
-        records = [
-            SimpleRecord(value=bytes(chosen.choices(_LETTERS, k=case.record_bytes)), timestamp_ms=now_ms)
-            for _ in range(count)
-        ]
+        records = [SimpleRecord(value=value(), timestamp_ms=now_ms) for _ in range(count)]
         records[-1] = records[-1]._replace(timestamp_ms=now_ms + 3)
-        return build_batch(records, producer_id=seed, producer_epoch=0, base_sequence=0, codec=case.codec)
+        codec = Codec.NONE if case.are_events else case.codec
+        batch = build_batch(records, producer_id=seed, producer_epoch=0, base_sequence=0, codec=codec)
+        return _streamed(batch) if case.are_events else batch
 
     if case.records is not None:
         return made(case.records), case.records
     few = 256
     count = int(few * BATCH_BYTES / len(made(few)) * 0.98)
     return made(count), count
+
+
+def _event(chosen: random.Random, about_bytes: int) -> bytes:
+    """Return JSON of half to one and a half times the size, of which zstd leaves about a fifth."""
+    words = chosen.choices(_WORDS, k=chosen.randint(about_bytes // 20, about_bytes * 3 // 20))
+    number = chosen.randrange(10**6)
+    return b'{"flight":%d,"carrier":"UA","words":"%s"}' % (number, b" ".join(words))
+
+
+def _streamed(batch: bytes) -> bytes:
+    """Return the batch in zstd as Java's producer writes it: without its size, its last block empty."""
+    stream = zstandard.ZstdCompressor().compressobj()
+    parts = (stream.compress(batch[HEADER_BYTES:]), stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
+    payload = b"".join((*parts, stream.flush()))
+    return header_bytes(read_header(batch)._replace(attributes=Codec.ZSTD), payload) + payload

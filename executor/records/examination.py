@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sparklog.executor.records.framing import check_framing
 from sparklog.executor.records.streamed import walk_pieces
-from sparklog.executor.records.walk import RecordLimits, RecordWalk
+from sparklog.executor.records.walk import CostlyWalkError, RecordLimits, RecordWalk
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import (
     CODEC_BITS,
@@ -67,15 +67,22 @@ class Demands(NamedTuple):
     codec_level: int | None = None
 
 
-def examine(
-    records: bytes | memoryview, header: BatchHeader, demands: Demands
-) -> tuple[bytes | memoryview, BatchHeader]:
-    """Return the batch in the form in which it is stored, and its header.
+class Examined(NamedTuple):
+    """A good batch in the form in which it is stored."""
+
+    records: bytes | memoryview
+    header: BatchHeader
+    expanded_bytes: int
+    """The size of records that were decompressed as a whole, 0 of others."""
+
+
+def examine(records: bytes | memoryview, header: BatchHeader, demands: Demands) -> Examined:
+    """Return the batch in the form in which it is stored.
 
     Raises:
         KafkaError: INVALID_RECORD, what is compressed cannot be read by all clients, or the records by none;
             MESSAGE_TOO_LARGE, it expands to too much, or is too large in its new codec.
-        CostlyWalkError: it was to be hasty, and would take long.
+        CostlyWalkError: it was to be hasty, and would take long, or is likely to expand to too much.
         RecordsRefusedError: INVALID_RECORD or INVALID_TIMESTAMP, as `RecordWalk.finish` says.
     """
     codec = codec_of(header.attributes)
@@ -86,8 +93,10 @@ def examine(
         if codec is Codec.NONE:
             whole: bytes | memoryview | None = payload
         else:
-            check_framing(codec, payload)
+            likely_bytes = check_framing(codec, payload)
             limit_bytes = demands.max_decompressed_bytes
+            if demands.is_hasty and likely_bytes > limit_bytes:
+                raise CostlyWalkError
             if stored_as is codec and limit_bytes > _HELD_BYTES:
                 whole = None
                 pieces = decompressed_pieces(codec, payload, limit_bytes, one_member=True)
@@ -97,8 +106,10 @@ def examine(
     except CorruptPayloadError as error:
         # Of a batch that is corrupt a producer would send the same bytes again; these are as it made them.
         raise KafkaError(ErrorCode.invalid_record, error.message) from error
+    expanded_bytes = 0
     if whole is not None:
         data = bytes(whole)
+        expanded_bytes = 0 if codec is Codec.NONE else len(data)
         if walk.take(data) != len(data):
             raise KafkaError(ErrorCode.invalid_record, "the batch ends within a record")
     walk.finish()
@@ -114,8 +125,8 @@ def examine(
                 f"batch of {len(result)} bytes after recompression exceeds max.message.bytes, which is "
                 f"{demands.max_message_bytes}",
             )
-        return result, result_header
+        return Examined(result, result_header, expanded_bytes)
     if stored_header is header:
-        return records, header
+        return Examined(records, header, expanded_bytes)
     head = header_bytes(stored_header, payload)
-    return b"".join((head, payload)), read_header(head)
+    return Examined(b"".join((head, payload)), read_header(head), expanded_bytes)

@@ -26,30 +26,41 @@ _LZ4_CONTENT_CHECKSUM: Final = 0x04
 _LZ4_RESERVED: Final = 0x03
 """The lower bit says that there is a dictionary id."""
 _LZ4_UNCOMPRESSED: Final = 0x8000_0000
-_LZ4_BLOCK_SIZES: Final = (0x40, 0x50, 0x60, 0x70)
+_LZ4_BLOCK_SIZES: Final = {0x40: 64 * 1024, 0x50: 256 * 1024, 0x60: 1024 * 1024, 0x70: 4096 * 1024}
 
+_GZIP_SMALLEST_BYTES: Final = 18
+_GZIP_SIZE_BYTES: Final = 4
+"""The last bytes of a gzip member (RFC 1952) are the size of what it holds, modulo 2**32."""
+
+_ZSTD_BLOCK_BYTES: Final = 128 * 1024
+"""The most that a block holds (RFC 8878); the library writes all but the last one so large."""
 _ZSTD_SKIPPABLE: Final = (0x184D2A50, 0x184D2A5F)
 _ZSTD_HEADER_BYTES: Final = 18
 _ZSTD_LARGEST_WINDOW_BYTES: Final = 1 << 27
 _ZSTD_REPEATED_BYTE: Final = 1
 
 
-def check_framing(codec: Codec, payload: memoryview) -> None:
+def check_framing(codec: Codec, payload: memoryview) -> int:
     """Check that Kafka's clients can read compressed records, if they can be decompressed at all.
+
+    Returns the size that they are likely to have at least, in bytes, once they are decompressed: as the
+    framing claims, or as usual compressors fill so many blocks. 0 if it tells nothing.
 
     Raises:
         CorruptPayloadError: they cannot.
     """
     match codec:
         case Codec.LZ4:
-            _check_lz4(payload)
+            return _check_lz4(payload)
         case Codec.ZSTD:
-            _check_zstd(payload)
-        case Codec.GZIP | Codec.SNAPPY | Codec.NONE:
-            pass
+            return _check_zstd(payload)
+        case Codec.GZIP if len(payload) >= _GZIP_SMALLEST_BYTES:
+            return int.from_bytes(payload[-_GZIP_SIZE_BYTES:], "little")
+        case _:
+            return 0
 
 
-def _check_lz4(payload: memoryview) -> None:
+def _check_lz4(payload: memoryview) -> int:
     if len(payload) < 7 or bytes(payload[:4]) != _LZ4_MAGIC:
         raise CorruptPayloadError("records are no lz4 frame")
     flags, block_size = payload[4], payload[5]
@@ -63,6 +74,7 @@ def _check_lz4(payload: memoryview) -> None:
         raise CorruptPayloadError(f"lz4 has the block size byte {block_size:#04x}, which is none")
     position = 7 + (8 if flags & _LZ4_CONTENT_SIZE else 0)
     checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+    block_count = 0
     while True:
         size = int.from_bytes(payload[position : position + 4], "little")
         if position + 4 > len(payload):
@@ -73,17 +85,19 @@ def _check_lz4(payload: memoryview) -> None:
         if size == 1 and position < len(payload) and payload[position] == 0:
             raise CorruptPayloadError("lz4 has a block of nothing, which Java clients cannot read")
         position += (size & ~_LZ4_UNCOMPRESSED) + checksum_bytes
+        block_count += 1
     position += 4 if flags & _LZ4_CONTENT_CHECKSUM else 0
     if position != len(payload):
         raise CorruptPayloadError(
             f"lz4 has {len(payload) - position} bytes behind its first frame, where Java clients stop: "
             "compress all records of a batch as one frame"
         )
+    return max(0, block_count - 1) * _LZ4_BLOCK_SIZES[block_size]
 
 
-def _check_zstd(payload: memoryview) -> None:
+def _check_zstd(payload: memoryview) -> int:
     """Check the header of each frame; the decompressor detects incomplete frames."""
-    position = 0
+    position = likely_bytes = 0
     while position + 8 <= len(payload):
         magic = int.from_bytes(payload[position : position + 4], "little")
         if _ZSTD_SKIPPABLE[0] <= magic <= _ZSTD_SKIPPABLE[1]:
@@ -100,8 +114,15 @@ def _check_zstd(payload: memoryview) -> None:
                 f"zstd has a window of {parameters.window_size} bytes, clients read 128 MiB at most"
             )
         last = False
+        block_count = 0
         while not last and position + 3 <= len(payload):
             block = int.from_bytes(payload[position : position + 3], "little")
             last = block & 1 == 1
             position += 3 + (1 if block >> 1 & 3 == _ZSTD_REPEATED_BYTE else block >> 3)
+            block_count += block >> 3 > 0  # Java's producers flush, and then end with a block of nothing
         position += 4 if parameters.has_checksum else 0
+        if parameters.content_size != zstandard.CONTENTSIZE_UNKNOWN:
+            likely_bytes += parameters.content_size
+        elif block_count > 1:
+            likely_bytes += (block_count - 1) * _ZSTD_BLOCK_BYTES + 1
+    return likely_bytes

@@ -20,7 +20,7 @@ def extremes_of_run(
     than the first one, or negative ones that differ, or of three bytes and more.
     """
     columns = [data[at : at + count * stride : stride] for at in range(start, start + size_bytes)]
-    if not any(column.lstrip(column[:1]) for column in columns):
+    if all(column == column[:1] * count for column in columns):
         delta, _ = read_varint(data, start)
         return delta, delta
     low = columns[0]

@@ -10,7 +10,8 @@ deltas are 0, 1, 2, ...
 Machines write records of one size. A run of these is looked at by columns, cut out of the batch by C: the
 bytes of all lengths must be those of the first record, the offset deltas are known, and timestamps are
 compared in their encoded form. Records of different sizes are read by numpy: the usual ones by comparing
-their first bytes as a whole (`walk_usual`), others a field at a time (`walk_columns`); a few by a plain loop.
+their first bytes as a whole (`walk_usual`), others a field at a time (`walk_columns`); a few by a loop
+(`walk_few`), and those that surprise it by `read_record`.
 
 Order for the caller: `take` with the records' bytes, as they come; then `finish`.
 """
@@ -19,6 +20,7 @@ from typing import Final, NamedTuple
 
 from sparklog.executor.records.refusal import MOST_RECORD_ERRORS, RecordError, RecordsRefusedError
 from sparklog.executor.records.run_timestamps import extremes_of_run
+from sparklog.executor.records.walk_few import StretchOfRecords, read_few
 from sparklog.protocol.errors import TIMESTAMPS_ARE_BOUNDED, ErrorCode, KafkaError
 from sparklog.protocol.records.batch import (
     NO_TIMESTAMP,
@@ -31,8 +33,10 @@ from sparklog.protocol.types import TimestampMs
 
 _SHORTEST_RUN: Final = 8
 """Fewer records of one size are not worth the columns."""
-_FEWEST_BY_COLUMNS: Final = 32
-"""Fewer records of different sizes are read sooner by a loop."""
+_FEWEST_AS_A_WHOLE: Final = 32
+"""Fewer records of different sizes are read sooner by a loop than by comparing their first bytes,"""
+_FEWEST_BY_COLUMNS: Final = 128
+"""and fewer than that sooner than a field at a time."""
 _MOST_HEADERS_IN_A_RUN: Final = 16
 """Each of them is two columns and more."""
 _FEW_TO_LOOK_CLOSER: Final = 100
@@ -172,7 +176,8 @@ class RecordWalk:
         self._errors: list[RecordError] = []
         self._has_time_error = False
         self._is_usual = True
-        """Whether `walk_usual` has read all that was asked of it."""
+        """Whether `walk_usual` has read all that was asked of it; a few records before a piece ends do not
+        count."""
 
     @property
     def max_timestamp(self) -> TimestampMs:
@@ -322,11 +327,10 @@ class RecordWalk:
         for start, stop in columns:
             for at in range(start, stop):
                 column = data[at : at + count * stride : stride]
-                alike = len(column) - len(column.lstrip(column[:1]))
-                if alike < count:
-                    if alike < _SHORTEST_RUN:
+                if column != column[:1] * count:  # one memcmp; lstrip looks byte by byte
+                    count -= len(column.lstrip(column[:1]))
+                    if count < _SHORTEST_RUN:
                         return position
-                    count = alike
         if not self._are_next(data, first, stride, count):
             return position
         deltas = extremes_of_run(
@@ -355,11 +359,10 @@ class RecordWalk:
 
     def _take_stretch(self, data: bytes, position: int, most: int) -> int:
         """Walk over at most `most` whole records of any sizes; return their end."""
-        if self._is_usual and most >= _FEWEST_BY_COLUMNS:
+        if self._is_usual and most >= _FEWEST_AS_A_WHOLE:
             end = self._take_usual(data, position, most)
             if end > position:
                 return end
-            self._is_usual = False
         starts: list[int] = []
         size, at = len(data), position
         try:
@@ -380,7 +383,14 @@ class RecordWalk:
             at = size + 1
         if at > size:
             at = starts.pop()
-        if len(starts) < _FEWEST_BY_COLUMNS:
+        if len(starts) >= _FEWEST_AS_A_WHOLE:
+            self._is_usual = False
+        few = None
+        if 0 < len(starts) < _FEWEST_BY_COLUMNS:
+            few = read_few(data, starts, at, self._index)
+        if few is not None:
+            self._add_stretch(data, starts, few)
+        elif len(starts) < _FEWEST_AS_A_WHOLE:
             for start in starts:
                 record = read_record(data, start, self._headers_left)
                 self._headers_left -= (len(record.lengths) - 3) // 2
@@ -408,6 +418,9 @@ class RecordWalk:
             found = read_columns(data, starts, self._index, self._headers_left)
         except MalformedRecordsError as error:
             raise MalformedRecordsError(f"or one of the next {len(starts) - 1}: {error}") from error
+        self._add_stretch(data, starts, found)
+
+    def _add_stretch(self, data: bytes, starts: list[int], found: StretchOfRecords) -> None:
         if found.header_count > self._headers_left:
             raise CostlyWalkError
         self._headers_left -= found.header_count

@@ -5,26 +5,17 @@ and no headers. Records that fail here are read once more by `sparklog.protocol.
 all encodings and names the error.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
+from sparklog.executor.records.walk_few import StretchOfRecords
 from sparklog.protocol.records.fields import locate_fields, locate_headers
 from sparklog.protocol.records.varint_columns import Bytes, Int64s
 from sparklog.protocol.records.varints import MalformedRecordsError
 
 SIZE_BITS: Final = 2
 SIZE_MASK: Final = 3
-
-
-class StretchOfRecords(NamedTuple):
-    """The fields of valid records that a walk needs."""
-
-    lowest_delta: int
-    highest_delta: int
-    has_null_key: bool
-    header_count: int
-    """How many headers they have together; they were not looked at if these are too many."""
 
 
 def _short_varints() -> Int64s:

@@ -1,8 +1,9 @@
-"""Records as most producers write them: between 64 and 8,191 bytes, without headers, of any sizes.
+"""Records as most producers write them: up to 8,191 bytes, without headers, of any sizes.
 
 A record's first eight bytes hold its length, timestamp and offset delta, so one masked comparison checks
 these of all records. The offset delta is known in advance, and where the key begins follows from the index
-and the size of the timestamp. Records that are found here are valid; for others the answer is None, and
+and the size of the timestamp. A length below 64 has one byte less than others: these records are compared as
+if they began a byte sooner. Records that are found here are valid; for others the answer is None, and
 `walk_columns` reads them.
 
 The chain of record lengths has to be followed before anything is compared. Large records are few, and a loop
@@ -17,13 +18,16 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from sparklog.executor.records.walk_columns import SHORT_VARINTS, SIZE_BITS, SIZE_MASK
+from sparklog.protocol.records.batch import SMALLEST_RECORD_BYTES
 from sparklog.protocol.records.varint_columns import Int64s
 
 FEWEST: Final = 32
 """A loop reads fewer records sooner."""
 _FIRST_LARGE_BYTES: Final = 600
+_SMALL_BYTES: Final = 96
+"""Small records may have several times the size of the first one: so much is looked through for each."""
 _MARKS_A_RECORD: Final = 4
-"""Where zeros are more frequent, they tell nothing."""
+"""Where zeros are more frequent, they tell nothing, and a loop goes on from length to length."""
 _OFFSETS: Final = 8_192
 """Offset deltas from here on have three bytes."""
 _TIMESTAMP_POSITION: Final = 3
@@ -31,6 +35,10 @@ _TIMESTAMP_SHIFT: Final = 24
 _GOES_ON: Final = 0x80
 _LENGTH: Final = 1 | _GOES_ON | _GOES_ON << 8
 """The sign of a record's length, and which of its bytes go on."""
+_SHORT_LENGTH: Final = 1 | _GOES_ON
+"""The same of a length of one byte."""
+_SHORTEST: Final = 2 * (SMALLEST_RECORD_BYTES - 1)
+"""The least of those bytes: zeros among values are no lengths."""
 _LONG_TIMESTAMP: Final = _GOES_ON << _TIMESTAMP_SHIFT
 _NEGATIVE_TIMESTAMP: Final = 1 << _TIMESTAMP_SHIFT
 _BEYOND: Final = 1 << 40
@@ -107,10 +115,10 @@ def read_usual(
     """Read whole records from `position` on, at most `most`, of which the first has `first_index`."""
     most = min(most, _OFFSETS - first_index)
     size = len(data)
-    if most < FEWEST or size - position < FEWEST * (2 + 64):
+    if most < FEWEST or size - position < FEWEST * SMALLEST_RECORD_BYTES:
         return None
     head, second = data[position], data[position + 1]
-    if head < _GOES_ON or second >= _GOES_ON:
+    if head >= _GOES_ON and second >= _GOES_ON:
         return None
     record_bytes = _STEPS[head][second]
     if position + record_bytes > size or data[position + record_bytes - 1]:
@@ -125,7 +133,7 @@ def read_usual(
         if chain is None:
             return None
         starts, begins, lasts = chain
-        times = _check_begins(data, starts, begins, first_index)
+        times = _check_begins(data, *_aligned(starts, begins), first_index)
         if times is None:
             return None
         at, lowest, highest = times
@@ -161,19 +169,24 @@ def _chain(data: bytes, words: Int64s, position: int, most: int) -> _Chain | Non
 
 def _chain_by_zeros(data: bytes, words: Int64s, position: int, most: int, record_bytes: int) -> _Chain | None:
     size = len(data)
-    stop = min(position + most * record_bytes * 5 // 4, size - 5)
-    zeros = np.frombuffer(data, dtype=np.uint8)[position:stop] == 0
-    marks = zeros[:-3] & zeros[3:]  # a header count, two bytes of length, attributes
+    stop = min(position + most * max(record_bytes * 5 // 4, _SMALL_BYTES), size - 5)
+    last = position + record_bytes - 1  # of the first record
+    zeros = np.frombuffer(data, dtype=np.uint8)[last:stop] == 0
+    # A header count, one or two bytes of length, attributes.
+    marks = zeros[:-3] & (zeros[2:-1] | zeros[3:])
     starts = marks.nonzero()[0]
-    starts += position + 1
-    starts = np.concatenate(([position], starts[: _MARKS_A_RECORD * most]))
+    if len(starts) > _MARKS_A_RECORD * most:
+        return _chain(data, words, position, most)
+    starts += last + 1
+    starts = np.concatenate(([position], starts))
     begins = words[starts]
     ends = _ADVANCES[begins.astype(np.uint16)]
     ends += starts
     if ends[:-1].tobytes() != starts[1:].tobytes():
         # Zeros among keys and values; they are no lengths, or no record begins where these would lead.
-        leads_on = marks[np.minimum(ends - (position + 1), len(marks) - 1)] | (ends == size)
-        leads_on &= begins & _LENGTH == _GOES_ON
+        leads_on = marks[np.minimum(ends - (last + 1), len(marks) - 1)] | (ends == size)
+        is_short = (begins & _SHORT_LENGTH == 0) & (begins & 0xFF >= _SHORTEST)
+        leads_on &= is_short | (begins & _LENGTH == _GOES_ON)
         starts, begins, ends = starts[leads_on], begins[leads_on], ends[leads_on]
         wrong = (ends[:-1] != starts[1:]).nonzero()[0]
         if len(starts) == 0 or starts[0] != position:
@@ -185,6 +198,18 @@ def _chain_by_zeros(data: bytes, words: Int64s, position: int, most: int, record
     if ends[-1] > size or data[ends[-1] - 1]:
         starts, begins, ends = starts[:-1], begins[:-1], ends[:-1]
     return (starts, begins, ends - 1) if len(starts) >= FEWEST else None
+
+
+def _aligned(starts: Int64s, begins: Int64s) -> tuple[Int64s, Int64s]:
+    """Return positions and first eight bytes of records as if all their lengths had two bytes."""
+    is_long = begins & _GOES_ON
+    if is_long.all():
+        return starts, begins
+    is_short = is_long == 0
+    shifted = begins << 8
+    shifted |= begins & 1
+    shifted |= _GOES_ON
+    return starts - is_short, np.where(is_short, shifted, begins)
 
 
 def _check_begins(

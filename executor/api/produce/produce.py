@@ -47,7 +47,7 @@ from sparklog.protocol.codec.fixed.produce import PartitionProduce, PartitionPro
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import CODEC_BITS, TRANSACTIONAL_BIT, BatchHeader, validate_produced
-from sparklog.protocol.records.codecs import DecompressionLimitError
+from sparklog.protocol.records.codecs import Codec, DecompressionLimitError
 from sparklog.protocol.types import TimestampMs
 
 _NONE: Final = ErrorCode.none
@@ -55,14 +55,15 @@ _FIRST_VERSION_BY_ID: Final = 13
 _PARTITIONS_AT_ONCE: Final = 16
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 
-_AT_ONCE_BYTES: Final = 64 * 1024
-"""How many bytes of compressed batches one request may have examined at once,"""
+_EXPANDED_AT_ONCE_BYTES: Final = 512 * 1024
+"""How many bytes of records one request may have decompressed at once: of a batch that expands to more a
+thread begins from the start;"""
+_GZIP_TIMES: Final = 2
+"""gzip takes at least twice as long as other codecs, so its bytes count twice;"""
 _PLAIN_AT_ONCE_BYTES: Final = 1024 * 1024
-"""how many of others,"""
+"""how many of batches that are not compressed may be examined,"""
 _AT_ONCE_RECORDS: Final = 4_000
-"""how many records,"""
-_EXPANDED_AT_ONCE_BYTES: Final = 256 * 1024
-"""and to how much each batch may expand there: of one that is larger a thread begins from the start."""
+"""and how many records."""
 
 
 def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
@@ -356,7 +357,7 @@ class ExaminationBudget:
     """
 
     __slots__ = (
-        "_bytes_left",
+        "_expanded_bytes_left",
         "_max_decompressed_bytes",
         "_plain_bytes_left",
         "_records_left",
@@ -370,7 +371,7 @@ class ExaminationBudget:
         self.unsynced: list[WaitingBatch] = []
         """The first batches of logs whose topic ids are not on the disk yet."""
         self._max_decompressed_bytes = max_decompressed_bytes
-        self._bytes_left = _AT_ONCE_BYTES
+        self._expanded_bytes_left = _EXPANDED_AT_ONCE_BYTES
         self._plain_bytes_left = _PLAIN_AT_ONCE_BYTES
         self._records_left = _AT_ONCE_RECORDS
 
@@ -386,26 +387,32 @@ class ExaminationBudget:
         codec = header.attributes & CODEC_BITS
         if demands.codec is not None and demands.codec != codec:
             return None
+        times = _GZIP_TIMES if codec == Codec.GZIP else 1
+        max_bytes = 0
         if codec:
-            self._bytes_left -= len(records)
-            max_bytes = min(self._max_decompressed_bytes, _EXPANDED_AT_ONCE_BYTES)
-            small_demands = demands._replace(max_decompressed_bytes=max_bytes, is_hasty=True)
+            max_bytes = min(self._max_decompressed_bytes, self._expanded_bytes_left // times)
         else:
             self._plain_bytes_left -= len(records)
-            small_demands = demands._replace(is_hasty=True)
-        if self._bytes_left < 0 or self._plain_bytes_left < 0 or self._records_left < 0:
+        if max_bytes < 0 or self._plain_bytes_left < 0 or self._records_left < 0:
             return None
         try:
-            return examine(records, header, small_demands)
-        except (DecompressionLimitError, CostlyWalkError):
-            return None  # it may expand to more, or have many headers, but not here
+            stored, stored_header, expanded_bytes = examine(
+                records, header, demands._replace(max_decompressed_bytes=max_bytes, is_hasty=True)
+            )
+        except (KafkaError, CostlyWalkError) as error:
+            self._expanded_bytes_left = -1  # all of it may have been decompressed in vain
+            if isinstance(error, DecompressionLimitError | CostlyWalkError):
+                return None  # it may expand to more, or have many headers, but not here
+            raise
+        self._expanded_bytes_left -= times * expanded_bytes
+        return stored, stored_header
 
     def examine_rest(self) -> list[tuple[bytes | memoryview, BatchHeader] | KafkaError]:
         """Examine the remaining batches, on a thread; return the stored form or the error of each."""
         results: list[tuple[bytes | memoryview, BatchHeader] | KafkaError] = []
         for batch, demands in self.later:
             try:
-                results.append(examine(batch.records, batch.header, demands))
+                results.append(examine(batch.records, batch.header, demands)[:2])
             except KafkaError as error:
                 results.append(error)
         return results

@@ -56,13 +56,19 @@ _LZ4_KAFKA_DEFAULT_LEVEL: Final = 9
 _LZ4_FAST_LEVEL: Final = 1
 _LZ4_HIGHEST_LEVEL: Final = 12
 _ZSTD_LEVEL: Final = 3
-_ZSTD_USUAL_RATIO: Final = 8
+_ZSTD_USUAL_RATIO: Final = 64
+"""Frames that may hold more than so many times their size are decompressed in pieces."""
+_ZSTD_BLOCK_BYTES: Final = 128 * 1024
+"""The most that a block holds."""
 _ZSTD_LONGEST_HEADER_BYTES: Final = 18
 _ZSTD_REPEATED_BYTE: Final = 1
 """Type of a block that is one repeated byte."""
 _PIECE_BYTES: Final = 128 * 1024
+_FIRST_FEED_BYTES: Final = 128 * 1024
+"""Bytes given to a decoder at a time in the first frame, mostly the only one: a block that comes whole is not
+copied into a buffer of the decoder before,"""
 _FEED_BYTES: Final = 16 * 1024
-"""Bytes given to a decoder at a time: it copies the unused rest at the end of each frame."""
+"""and in further frames: at the end of each the decoder copies the unused rest."""
 
 # Kafka's snappy is that of the xerial library: a magic, two version numbers, then blocks, each a
 # big-endian length and raw snappy. Some clients write one raw block alone.
@@ -190,10 +196,10 @@ def _pieces(
 def _gzip_pieces(payload: memoryview, *, one_member: bool) -> Iterator[bytes]:
     """Yield the pieces of a gzip stream, which may have several members, each with a checksum."""
     member = zlib.decompressobj(_GZIP_WBITS)
-    position = 0
+    position, feed_bytes = 0, _FIRST_FEED_BYTES
     try:
         while True:
-            feed = member.unconsumed_tail or payload[position : position + _FEED_BYTES]
+            feed = member.unconsumed_tail or payload[position : position + feed_bytes]
             if not member.unconsumed_tail:
                 position += len(feed)
             piece = member.decompress(feed, _PIECE_BYTES)
@@ -208,7 +214,7 @@ def _gzip_pieces(payload: memoryview, *, one_member: bool) -> Iterator[bytes]:
                         f"gzip has {len(payload) - position} bytes behind its first member, where librdkafka "
                         "stops: compress all records of a batch at once"
                     )
-                member = zlib.decompressobj(_GZIP_WBITS)
+                member, feed_bytes = zlib.decompressobj(_GZIP_WBITS), _FEED_BYTES
             elif not piece and position == len(payload) and not member.unconsumed_tail:
                 raise CorruptPayloadError("gzip stream is incomplete")
     except zlib.error as error:
@@ -217,10 +223,10 @@ def _gzip_pieces(payload: memoryview, *, one_member: bool) -> Iterator[bytes]:
 
 def _lz4_pieces(payload: memoryview) -> Iterator[bytes]:
     frame = lz4.frame.LZ4FrameDecompressor()
-    position = 0
+    position, feed_bytes = 0, _FIRST_FEED_BYTES
     try:
         while True:
-            feed = payload[position : position + _FEED_BYTES] if frame.needs_input else b""
+            feed = payload[position : position + feed_bytes] if frame.needs_input else b""
             if frame.needs_input and not feed:
                 raise CorruptPayloadError("lz4 frame is incomplete")
             position += len(feed)
@@ -231,7 +237,7 @@ def _lz4_pieces(payload: memoryview) -> Iterator[bytes]:
                 position -= len(frame.unused_data or b"")
                 if position == len(payload):
                     return
-                frame = lz4.frame.LZ4FrameDecompressor()
+                frame, feed_bytes = lz4.frame.LZ4FrameDecompressor(), _FEED_BYTES
     except RuntimeError as error:
         raise CorruptPayloadError(f"records are not lz4: {error}") from error
 
@@ -264,31 +270,39 @@ def _snappy_blocks(payload: memoryview) -> Iterator[memoryview]:
 
 
 def _decompress_zstd_at_once(payload: bytes | memoryview, limit_bytes: int) -> bytes | None:
-    """Decompress one frame in one call if its size is claimed or likely to fit; else return None.
+    """Decompress one frame in one call if its size is claimed or its blocks bound it; else return None.
 
     The caller then takes the bounded way, which also finds the error. The library would decompress only the
     first of several frames.
     """
     try:
-        if _zstd_frame_count(memoryview(payload)) != 1:
+        frame_count, block_count = _zstd_frames_and_blocks(memoryview(payload))
+        if frame_count != 1:
             return None
         claimed = zstandard.frame_content_size(payload)
     except zstandard.ZstdError:
         return None
     if claimed > limit_bytes:
         raise DecompressionLimitError(Codec.ZSTD, limit_bytes)
-    guess = min(limit_bytes, len(payload) * _ZSTD_USUAL_RATIO + _PIECE_BYTES)
-    if claimed > guess or claimed == 0:  # of a frame of nothing the library does not look at the rest
+    most_bytes = block_count * _ZSTD_BLOCK_BYTES
+    room_bytes = most_bytes if claimed < 0 else claimed
+    if (
+        claimed == 0  # of a frame of nothing the library does not look at the rest
+        or claimed > most_bytes
+        or (claimed < 0 and most_bytes - _ZSTD_BLOCK_BYTES >= limit_bytes)
+        or room_bytes > len(payload) * _ZSTD_USUAL_RATIO + _PIECE_BYTES
+    ):
         return None
+    room_bytes = min(room_bytes, limit_bytes)
     try:
-        return _zstd.decompressor.decompress(payload, max_output_size=guess, allow_extra_data=False)
+        return _zstd.decompressor.decompress(payload, max_output_size=room_bytes, allow_extra_data=False)
     except zstandard.ZstdError:
         return None
 
 
 def _zstd_pieces(payload: memoryview) -> Iterator[bytes]:
     try:
-        _zstd_frame_count(payload)
+        _zstd_frames_and_blocks(payload)
         with zstandard.ZstdDecompressor().stream_reader(payload, read_across_frames=True) as stream:
             while piece := stream.read(_PIECE_BYTES):
                 yield piece
@@ -296,8 +310,10 @@ def _zstd_pieces(payload: memoryview) -> Iterator[bytes]:
         raise CorruptPayloadError(f"records are not zstd: {error}") from error
 
 
-def _zstd_frame_count(payload: memoryview) -> int:
-    """Return the number of frames; the last must be complete, which the library's stream does not check.
+def _zstd_frames_and_blocks(payload: memoryview) -> tuple[int, int]:
+    """Return the numbers of frames and of blocks with contents in them.
+
+    The last frame must be complete, which the library's stream does not check.
 
     A frame (RFC 8878) is a header, blocks and an optional checksum of 4 bytes; a block is 3 bytes, little-
     endian, of which bit 0 says that it is the last, bits 1 and 2 its type, and the rest its size.
@@ -306,8 +322,7 @@ def _zstd_frame_count(payload: memoryview) -> int:
         CorruptPayloadError: there is none, or the last one is incomplete.
         ZstdError: a frame header is malformed.
     """
-    position = 0
-    frames = 0
+    position = frames = blocks = 0
     while position < len(payload):
         frames += 1
         if 0x184D2A50 <= int.from_bytes(payload[position : position + 4], "little") <= 0x184D2A5F:
@@ -321,10 +336,11 @@ def _zstd_frame_count(payload: memoryview) -> int:
             block = int.from_bytes(payload[position : position + 3], "little")
             last = block & 1 == 1
             position += 3 + (1 if block >> 1 & 3 == _ZSTD_REPEATED_BYTE else block >> 3)
+            blocks += block >> 3 > 0
         position += checksum_bytes
         if not last:
             break
     else:
         if position == len(payload) > 0:
-            return frames
+            return frames, blocks
     raise CorruptPayloadError("zstd frame is incomplete")

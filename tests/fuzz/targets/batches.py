@@ -56,7 +56,7 @@ def take(data: bytes) -> None:
             RecordLimits(bool(mode & KEYS), -LATEST_READABLE_MS, NOW_MS),
             codec=Codec((mode >> 4) % 5) if mode & RECOMPRESS else None,
         )
-        stored, stored_header = examine(records, header, demands)
+        stored, stored_header, _ = examine(records, header, demands)
     except KafkaError:
         pass
     else:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparklog.executor.records import walk_columns
 from sparklog.executor.records.examination import Demands, examine
 from sparklog.executor.records.refusal import RecordsRefusedError
 from sparklog.executor.records.streamed import LARGEST_HELD_BYTES, walk_pieces
@@ -42,7 +43,7 @@ def batch_of(payload: bytes, count: int, codec: Codec = Codec.NONE, **fields: in
 
 
 def examined(batch: bytes, demands: Demands = DEMANDS) -> tuple[bytes, BatchHeader]:
-    stored, header = examine(batch, read_header(batch), demands)
+    stored, header, _ = examine(batch, read_header(batch), demands)
     return bytes(stored), header
 
 
@@ -323,6 +324,19 @@ def test_record_larger_than_what_is_held_is_passed_over_in_pieces() -> None:
         with pytest.raises(KafkaError) as raised:
             walk_over(broken, count)
         assert raised.value.error_code is ErrorCode.invalid_record
+
+
+def test_usual_records_in_pieces_are_compared_as_a_whole_also_behind_the_first_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The few bytes of a record that a piece ends with tell nothing of the records in the next one."""
+    sizes = random.Random(5).choices(range(100, 160), k=4_000)
+    batch = build_batch([SimpleRecord(None, bytes([7]) * size, (), NOW_MS) for size in sizes])
+    payload = batch[HEADER_BYTES:]
+    monkeypatch.setattr(walk_columns, "read_columns", None)  # the slower way
+    walk = RecordWalk(read_header(batch), LIMITS)
+    walk_pieces(walk, (payload[at : at + 100_000] for at in range(0, len(payload), 100_000)))
+    walk.finish()
 
 
 def test_walk_stops_at_the_piece_that_shows_too_many() -> None:

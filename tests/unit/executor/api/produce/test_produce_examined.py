@@ -113,7 +113,7 @@ async def test_produce_of_many_records_or_headers_or_much_is_examined_by_a_threa
     now_ms, headers = wall_clock_ms(), (("h", b""),) * 5_000
     crowded = build_batch([SimpleRecord(headers=headers, timestamp_ms=now_ms)])
     crowds = build_batch([SimpleRecord(headers=headers[:100], timestamp_ms=now_ms)] * 50)
-    many, much = batch(5_000, b"", codec=Codec.ZSTD), batch(3, bytes(100_000), codec=Codec.ZSTD)
+    many, much = batch(5_000, b"", codec=Codec.ZSTD), batch(3, bytes(200_000), codec=Codec.ZSTD)
     for sent in (many, much, crowded, crowds):
         with examiners_busy(brokers):
             waiting = channel.request(produce(topic_id, sent))

@@ -1,6 +1,8 @@
 """The five codecs: framings, levels, bounds, damage."""
 
 import contextlib
+import tracemalloc
+from collections.abc import Callable
 
 import aiokafka.codec
 import pytest
@@ -19,6 +21,7 @@ from sparklog.protocol.records.codecs import (
     decompressed_pieces,
 )
 from tests.examples import examples
+from tests.unit.sparklog.protocol.records.compressed import WAYS, damaged, payloads, read_plainly
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
 PAYLOAD = b"".join(b'{"flight":%d,"carrier":"UA"}' % number for number in range(9000))
@@ -169,6 +172,57 @@ def test_many_small_frames_in_a_row_are_read_as_one(codec: Codec) -> None:
     frames = [compress(codec, b"%d;" % number) for number in range(3_000)]
     whole = b"".join(b"%d;" % number for number in range(3_000))
     assert decompress(codec, b"".join(frames), len(whole)) == whole
+
+
+def outcome(read: Callable[[], bytes | memoryview]) -> bytes | ErrorCode:
+    try:
+        return bytes(read())
+    except KafkaError as error:
+        return error.error_code
+
+
+@given(st.data(), st.sampled_from(sorted(WAYS)), st.lists(payloads(), min_size=1, max_size=3))
+@examples(150)
+def test_what_is_decompressed_is_what_a_plain_reader_finds(
+    data: st.DataObject, way: str, parts: list[bytes]
+) -> None:
+    """Of frames in a row, damaged and cut off ones, and those whose sizes lie; in pieces and as a whole."""
+    codec, compress_ = WAYS[way]
+    compressed = b"".join(map(compress_, parts))
+    is_damaged = data.draw(st.booleans())
+    if is_damaged:
+        compressed = data.draw(damaged(compressed))
+    plain = read_plainly(codec, compressed)
+    size = len(b"".join(parts) if plain is None else plain)
+    limit = data.draw(st.sampled_from([size, 1 << 20, max(0, size - 1), size // 2, 131_072, 131_073]))
+    whole = outcome(lambda: decompress(codec, memoryview(compressed), limit))
+    in_pieces = outcome(lambda: b"".join(decompressed_pieces(codec, compressed, limit)))
+    if plain is None:
+        assert {whole, in_pieces} <= {ErrorCode.corrupt_message, ErrorCode.message_too_large}
+    elif len(plain) <= limit:
+        assert whole == in_pieces == plain
+    else:
+        assert whole is in_pieces is ErrorCode.message_too_large
+    if plain is not None and not is_damaged and codec is not Codec.SNAPPY:
+        assert plain == b"".join(parts)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_memory_for_a_bomb_is_bounded_by_the_limit_whatever_its_frame_claims(way: str) -> None:
+    """A claim must not become an allocation, nor a number of blocks."""
+    codec, compress_ = WAYS[way]
+    bomb = compress_(bytes(1 << 24))
+    limit = 500_000
+    for sent in (bomb, bomb + bomb[:100], bomb[:-5]):
+        tracemalloc.start()
+        try:
+            assert outcome(lambda sent=sent: decompress(codec, sent, limit)) in (  # type: ignore[misc]
+                ErrorCode.corrupt_message,
+                ErrorCode.message_too_large,
+            )
+            assert tracemalloc.get_traced_memory()[1] < 2 * limit + len(sent)
+        finally:
+            tracemalloc.stop()
 
 
 @given(st.sampled_from(COMPRESSING), st.binary(max_size=100))

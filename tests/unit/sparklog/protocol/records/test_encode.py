@@ -47,7 +47,7 @@ def encoded(batch_size_bytes: int = 1 << 20, **arguments: object) -> list[Encode
         assert len(batch.data) == batch.size_bytes
         header = validate_produced(batch.data, max_message_bytes=1 << 30)
         taken = examine(batch.data, header, Demands(1 << 30, 1 << 30, RecordLimits(False, -(2**60), 2**60)))
-        assert taken == (batch.data, header), "the leader has nothing to put right"
+        assert taken[:2] == (batch.data, header), "the leader has nothing to put right"
         said = (batch.record_count, or_minus_one(batch.base_sequence))
         assert (header.record_count, header.base_sequence) == said
     return batches
