@@ -51,7 +51,8 @@ class ControllerKeys:
         ("127.0.0.1:0",),
         "The address of the controller, in the driver, to listen on and to advertise to brokers and"
         " clients: a name or"
-        " address of the driver's host, never 0.0.0.0; port 0 takes a free one. Each address is for the"
+        " address of the driver's host, never 0.0.0.0, or spark.driver.host for the value of that property"
+        " of Spark's; port 0 takes a free one. Each address is for the"
         " clients of one of the brokers' listeners, whose name may stand before it as name://host:port; it is"
         " the first listener if not. Brokers go to the first address.",
         name="controller.quorum.bootstrap.servers",
