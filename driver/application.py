@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from sparklog.driver.cluster import SparkCluster
 from sparklog.driver.controller.bootstrap_sockets import CannotListenError
 from sparklog.driver.controller.initial_scram_users import InitialUsersError, read_initial_scram_users
+from sparklog.driver.machine import driver_host
 from sparklog.driver.machine.broker_ids import BrokerIds, counted_of, searched_broker_ids
 from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.driver.running_cluster import RunningCluster, Shape
@@ -112,8 +113,11 @@ def start(
     context = preflight.checked_context(spark)
     preflight.check_counts(racks, brokers_per_rack)
     configuration = start_configuration(config, log_directories)
-    shape = Shape(racks, brokers_per_rack, BrokerConfig.from_mapping(configuration, racks=racks))
     try:
+        # Set by Spark itself where no user has.
+        host = context.getConf().get(driver_host.PROPERTY, "")
+        configuration = driver_host.with_driver_host(configuration, host)
+        shape = Shape(racks, brokers_per_rack, BrokerConfig.from_mapping(configuration, racks=racks))
         use_drivers_interpreter(spark, context)
         return _running.get_or_start(context, shape, lambda: _made(context, shape))
     except Exception as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
 
-from benchmarks.java_libraries import yarn_source_command
+from benchmarks.java_libraries import SPARK_JARS, yarn_source_command
 from tests.cluster import wait_for
 from tests.spark.standalone import spark_environment
 
@@ -33,6 +33,9 @@ CAPACITY_SCHEDULER: Final = {
     "yarn.scheduler.capacity.maximum-am-resource-percent": "1",
 }
 START_TIMEOUT_S: Final = 90.0
+CLIENT: Final = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
+"""The command `yarn`, for applications and containers."""
+CLIENT_TIMEOUT_S: Final = 60.0
 
 
 @contextlib.contextmanager
@@ -72,6 +75,17 @@ def yarn_cluster(directory: Path, hosts: Sequence[str]) -> Iterator[dict[str, st
             yarn.wait(START_TIMEOUT_S)
         finally:
             yarn.kill()
+
+
+def yarn_client(environment: Mapping[str, str], *arguments: str) -> str:
+    """Run the command `yarn` to its end; return what it printed, having seen that it succeeded."""
+    classes = f"{environment['HADOOP_CONF_DIR']}:{SPARK_JARS}/*"
+    command = [f"{environment['JAVA_HOME']}/bin/java", "-cp", classes, CLIENT, *arguments]
+    done = subprocess.run(
+        command, env=environment, check=False, capture_output=True, text=True, timeout=CLIENT_TIMEOUT_S
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def _write(file: Path, properties: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ the time of a beat, and the loop goes on meanwhile.
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -223,9 +224,24 @@ class OwnerLease:
         return self._ownership.store_failed(monotonic_ms())
 
     async def _is_gone(self, owner: Owner) -> bool:
-        """Whether the owner was on this host, and nothing listens at its address any more."""
+        """Whether the owner was on this host, and does not listen at its address any more."""
         if not self._host or owner.host != self._host:
             return False
         host, _, port = owner.address.rpartition(":")
         endpoint = Endpoint("owner", host.strip("[]"), int(port), SecurityProtocol.PLAINTEXT)
+        if self._ownership.has_address_of(owner):
+            # A connection would come to this application.
+            return await _is_one_address(endpoint)
         return await refuses(endpoint, PROBE_S)
+
+
+async def _is_one_address(endpoint: Endpoint) -> bool:
+    """Whether two processes that bind the endpoint's name bind the same address, which one of them can."""
+    try:
+        async with asyncio.timeout(PROBE_S):
+            found = await asyncio.get_running_loop().getaddrinfo(
+                endpoint.host, endpoint.port, type=socket.SOCK_STREAM
+            )
+    except (OSError, TimeoutError, ValueError):  # the last: no host name can be so
+        return False
+    return len({address for *_, address in found}) == 1

@@ -126,3 +126,19 @@ def test_brokers_have_the_names_of_racks_that_are_configured() -> None:
     with pytest.raises(BrokerRefusedError, match="broker 0 of zone-a"):
         start(application.context, racks=1, config={"sparklog.rack.names": "zone-a,zone-b"})
     assert [each.rack for each in application.assignments] == ["zone-a"]
+
+
+def test_controller_is_at_the_host_that_spark_has_for_the_driver() -> None:
+    """In cluster mode YARN chooses the driver's host, after the properties file was written."""
+    application = Application(refused)
+    application.context.getConf.return_value.get = {"spark.driver.host": "127.0.0.1"}.get
+    with pytest.raises(BrokerRefusedError):
+        start(
+            application.context,
+            racks=1,
+            config={"controller.quorum.bootstrap.servers": "spark.driver.host:0"},
+        )
+    (assignment,) = application.assignments
+    assert assignment.controller_host == "127.0.0.1"
+    assert assignment.controller_port > 0
+    assert assignment.configuration["controller.quorum.bootstrap.servers"] == "127.0.0.1:0"

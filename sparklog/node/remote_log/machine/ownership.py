@@ -15,7 +15,8 @@ The rules:
   manifest carries it, so an application that has lost the prefix without knowing it writes nothing that
   counts.
 - An owner is dead when its beat has not changed for its session, by the clock of the one that looks: clocks
-  of two hosts are never compared. An owner on the same host that refuses connections is dead at once.
+  of two hosts are never compared. An owner on the same host that refuses connections is dead at once, and so
+  is one at the address that this application has bound.
 - A write whose outcome is unknown is resolved by reading the object before anything else is written.
 - The same application takes its own ownership again, in the same epoch: its controller may be restarted.
 """
@@ -163,6 +164,10 @@ class Ownership:
         """Return whether `owner` is this application, in the epoch in which it took the prefix."""
         return owner.application == self._me.application and owner.epoch == self.owner_epoch
 
+    def has_address_of(self, owner: Owner) -> bool:
+        """Return whether `owner` listened where this application listens now."""
+        return owner.host == self._me.host and owner.address == self._me.address
+
     def tick(self, now_ms: int) -> list[OwnershipEffect]:
         if self._ended or self._in_flight or now_ms < self._due_ms:
             return []
@@ -186,7 +191,7 @@ class Ownership:
     def owner_read(
         self, owner: Owner | None, version: str | None, now_ms: int, *, is_gone: bool = False
     ) -> list[OwnershipEffect]:
-        """The object has that owner; `is_gone`: it is on this host, and refuses connections."""
+        """The object has that owner; `is_gone`: it is on this host, and does not listen any more."""
         self._in_flight = False
         self._unknown = False
         if owner is not None and owner.application == self._me.application:

@@ -1,6 +1,7 @@
 """The controller's part of the tier: its start over a prefix, and the copies of its metadata."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,13 @@ from sparklog.driver.controller.remote.owner_lease import host_identity
 from sparklog.hosting import StartError
 from sparklog.node.metadata_log.machine.log_position import LogPosition
 from sparklog.node.metadata_log.machine.snapshot_batches import MetadataSnapshot
-from sparklog.node.remote_log.machine.ownership import OWNER_NAME, Owner, decode_owner, encode_owner
+from sparklog.node.remote_log.machine.ownership import (
+    OWNER_NAME,
+    SESSION_MS,
+    Owner,
+    decode_owner,
+    encode_owner,
+)
 from sparklog.node.remote_log.machine.stored_metadata import LATEST_NAME, decode_stored_metadata
 from sparklog.node.remote_log.object_store import StoreUnavailableError
 from tests.faulty_store import FaultyStore, MemoryStore, StoreFaults
@@ -119,6 +126,32 @@ def test_application_that_lost_the_prefix_copies_nothing_more() -> None:
         assert not owner(store).is_stopped
         await successor.close()
         assert owner(store).is_stopped
+
+    asyncio.run(story())
+
+
+def test_prefix_of_a_killed_application_at_the_address_of_its_successor_is_taken_at_once() -> None:
+    """With a fixed port, that the successor has bound, a connection says nothing of the killed one."""
+    store = MemoryStore()
+
+    async def story() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            address = f"127.0.0.1:{listening.getsockname()[1]}"
+            killed = Owner(
+                application="killed",
+                epoch=4,
+                address=address,
+                host=host_identity(),
+                cluster_id=CLUSTER,
+                beat=17,
+                session_ms=SESSION_MS,
+            )
+            await store.create(OWNER_NAME, encode_owner(killed))
+            successor = ControllerTier(store, "successor", address, LAG_MS)
+            async with asyncio.timeout(SESSION_MS / 1_000 / 3):
+                await successor.take()
+            assert owner(store).application == "successor"
+            await successor.close()
 
     asyncio.run(story())
 
