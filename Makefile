@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long pytest check check-spark serve bench simulate examples chaos fuzz package lock clean \
-	kafka-answers quick-start
+	kafka-answers compiled quick-start
 
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -37,13 +37,14 @@ serve: quick-start  ## a three-broker cluster on this machine until Ctrl-C; CONN
 		--conf spark.connect.grpc.binding.address=127.0.0.1 --conf spark.connect.grpc.binding.port=$(CONNECT)) \
 		--driver-java-options "$(SHORT_LIVED_JVM)" jobs/serve.py conf/broker.properties
 
-# Beside each other: the checks and the compilation of the tests take one processor each, and what is made for quick
-# starts and the tests wait often.
+# Beside each other: the checks and the compilation of the tests take one processor each. Without the archive of Spark's
+# classes, which takes longer in a new clone than it saves the few JVMs of these tests.
 test:  ## lint, format, types, layers, and all tests but the long ones
 	@$(MAKE) --no-print-directory --jobs 3 check pytest
 
 test-long:  ## whole applications that are killed, scaled and moved, and the simulator's planted bugs
-pytest test-long: quick-start $(COLLECTED)
+test-long: quick-start
+pytest test-long: compiled $(COLLECTED)
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 3 --no-loadscope-reorder \
 		-m "$(if $(filter test-long,$@),long,not long)"
 
@@ -142,8 +143,10 @@ clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # What only saves time, made once and looked after at each start: compiled modules and the archive of Spark's classes.
-quick-start: $(SPARK_ENVIRONMENT)
+compiled: $(SPARK_ENVIRONMENT)
 	@$(BIN)/python -m compileall -qq sparklog driver executor jobs || true
+
+quick-start: compiled
 	@source $(SPARK_ENVIRONMENT) && $(BIN)/python -m sparklog.jobs.class_archive --defaults conf/spark-defaults.conf \
 		--log4j conf/log4j2.properties $(SPARK_ARCHIVE) > /dev/null || true
 

@@ -12,6 +12,8 @@ from tests.chaos.application import spark_properties_file
 from tests.cluster import wait_for
 from tests.spark.sessions import SPARK_HOME
 
+pytestmark = pytest.mark.long
+
 FROM_ARCHIVE = "shared objects file (top)"
 
 
@@ -62,7 +64,6 @@ def test_driver_takes_its_classes_from_the_archive(submitted: Submitted) -> None
     assert submitted.archived > 1000
 
 
-@pytest.mark.long
 def test_driver_that_the_archive_does_not_fit_goes_on_without_it_and_says_nothing(
     properties: str, submitted: Submitted, tmp_path: Path
 ) -> None:
@@ -74,7 +75,6 @@ def test_driver_that_the_archive_does_not_fit_goes_on_without_it_and_says_nothin
     assert without == Submitted(submitted.printed, archived=0)
 
 
-@pytest.mark.long
 def test_standalone_master_takes_its_classes_from_the_archive(properties: str, tmp_path: Path) -> None:
     """Applications tell a cluster's own JVMs nothing; docs/deploy.md says how they are told."""
     options = re.search(
