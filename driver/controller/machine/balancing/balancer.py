@@ -23,6 +23,7 @@ The rules:
 - A broker copies few partitions at a time (`copy_slots`). A move counts until its new replicas are
   in sync, and only while there is a leader to copy from: it may wait long for its other replicas.
 - Nothing moves in a cluster that is read-only, since it is about to stop.
+- Disks count where their use is known (`disks`); without reports everything is as if there were no such goal.
 
 All work is bounded: a step looks at some partitions and begins some moves, independent of the cluster's size.
 
@@ -37,6 +38,7 @@ from typing import Final
 
 from sparklog.driver.controller.machine.balancing.broker_roles import BrokerRoles
 from sparklog.driver.controller.machine.balancing.copy_slots import CopySlots
+from sparklog.driver.controller.machine.balancing.disks import DiskReport, MeasuredDisks
 from sparklog.driver.controller.machine.balancing.goals import GOALS, PursuedGoal
 from sparklog.driver.controller.machine.balancing.left_alone import LeftAlone
 from sparklog.driver.controller.machine.balancing.moves import Goal, Move, Search, Surroundings, moves_off
@@ -56,6 +58,8 @@ _LOOKS_PER_STEP: Final = 10
 """A few milliseconds among a hundred brokers."""
 _MOVES_PER_STEP: Final = 5
 _CHECK_INTERVAL_MS: Final = 1_000
+_REMOVED_WITHIN_MS: Final = 2_000
+"""The time in which a broker applies the record by which a replica leaves it."""
 
 
 class Balancer:
@@ -93,13 +97,15 @@ class Balancer:
         """The partitions that the last step moved: the image of that step does not have their moves."""
         self._has_changed = True
         """Whether anything has changed since the last search began, so that another one may find moves."""
+        self._are_disks_known = False
         self._take_over()
 
     def changed(self, before: MetadataImage, after: MetadataImage, delta: MetadataDelta) -> None:
         """Take over the changes from one image to the next."""
         for topic_id in delta.deleted_topics:
-            for number in before.topics.by_id[topic_id].partitions:
+            for number, partition in before.topics.by_id[topic_id].partitions.items():
                 self._partition_deleted(TopicIdPartition(topic_id, number))
+                self._placed.disks.deleted(partition)
         if delta.changed_brokers:
             self._roles.registrations_changed()
         for topic_id, numbers in delta.changed_topics.items():
@@ -108,10 +114,29 @@ class Balancer:
                 key = TopicIdPartition(topic_id, number)
                 self._partition_changed(key, before.topics.partition(topic_id, number), partitions[number])
 
+    def disks_reported(self, broker_id: BrokerId, measured: MeasuredDisks) -> None:
+        """Note the use of a broker's disks; sizes of partitions that are not known are left out."""
+        topics, sizes = self._cluster.image.topics.by_name, measured.replica_bytes
+        held = len(self._placed.held.get(broker_id, ()))
+        other_bytes = sum(each.log_bytes for each in measured.volumes.values()) - sum(sizes.values())
+        report = DiskReport(
+            measured.volumes,
+            {
+                TopicIdPartition(topics[name].topic_id, number): size_bytes
+                for (name, number), size_bytes in sizes.items()
+                if name in topics
+            },
+            max(0, other_bytes) // max(1, held - len(sizes)),
+            measured.measured_ms,
+        )
+        self._placed.disks.reported(broker_id, report)
+
     def step(self, now_ms: int) -> list[MetadataRecord]:
         """Return the records that begin the next moves; none if there is nothing to move now."""
         self._now_ms = now_ms
         self._roles.note_step(now_ms)
+        delete_delay_ms = self._cluster.config.log_segment_delete_delay_ms
+        self._placed.disks.note_time(now_ms, delete_delay_ms + _REMOVED_WITHIN_MS)
         if self._checked_ms is None:
             self._note_adopted()
         if self._checked_ms is None or now_ms - self._checked_ms >= _CHECK_INTERVAL_MS:
@@ -138,6 +163,7 @@ class Balancer:
         for key, partition in self._cluster.image.topics.partitions():
             self._placed.place(key, partition.target_replicas)
             if partition.is_reassigning:
+                self._placed.disks.found(partition)
                 growing.update(partition.adding_replicas)
                 before, after = partition.original_replicas, partition.target_replicas
                 self._moves[key] = Move(key, before, after, Goal.REPLICAS)
@@ -160,6 +186,8 @@ class Balancer:
     def _partition_changed(
         self, key: TopicIdPartition, was: PartitionRegistration | None, partition: PartitionRegistration
     ) -> None:
+        if was is not None:
+            self._placed.disks.changed(was, partition)
         target, move = partition.target_replicas, self._moves.get(key)
         is_decided_here = self._placed.replicas.get(key) == target
         if move is not None:
@@ -201,6 +229,10 @@ class Balancer:
             self._end_pursuit()
             self._search, self._has_changed = None, True
         self._is_balancing |= change.begins_balancing
+        are_known = self._placed.disks.limits(self._roles.active) is not None
+        if are_known and not self._are_disks_known:
+            self._has_changed = True
+        self._are_disks_known = are_known
         if change.staying:
             self._note_staying(change.staying)
         if change.has_changed:

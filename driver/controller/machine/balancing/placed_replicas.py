@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 from uuid import UUID
 
+from sparklog.driver.controller.machine.balancing.disks import Disks
 from sparklog.protocol.types import BrokerId, TopicIdPartition
 
 _ByTopic: TypeAlias = defaultdict[BrokerId, Counter[UUID]]
@@ -28,6 +29,8 @@ class PlacedReplicas:
         """The partitions of which each broker has a replica."""
         self.led: Counter[BrokerId] = Counter()
         """The number of partitions of which each broker is the preferred leader."""
+        self.disks = Disks()
+        """The use of the brokers' disks with these replicas, as far as it is known."""
         self.held_of_topic: _ByTopic = defaultdict(Counter)
         self.led_of_topic: _ByTopic = defaultdict(Counter)
         for partition, placed in (replicas or {}).items():
@@ -35,8 +38,11 @@ class PlacedReplicas:
 
     def place(self, partition: TopicIdPartition, replicas: tuple[BrokerId, ...]) -> None:
         """Set a partition's replicas, in place of the present ones."""
-        if self.replicas.get(partition) == replicas:
+        before = self.replicas.get(partition)
+        if before == replicas:
             return
+        if before is not None:
+            self.disks.placed(partition, before, replicas)
         self.remove(partition)
         self.replicas[partition] = replicas
         self._count(partition, replicas, 1)
