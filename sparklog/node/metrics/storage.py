@@ -56,6 +56,12 @@ DIRECTORY_FREE: Final = metric(
     "Free bytes of the file system that the directory lies in.",
     _DIRECTORY,
 )
+DIRECTORY_FILE_SYSTEM: Final = metric(
+    "sparklog:type=LogDirectory,name=FileSystemId",
+    Kind.GAUGE,
+    "A number that directories have in common if they lie in one file system.",
+    _DIRECTORY,
+)
 DIRECTORY_LOGS: Final = metric(
     "sparklog:type=LogDirectory,name=LogBytes",
     Kind.GAUGE,
