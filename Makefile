@@ -41,7 +41,7 @@ serve: quick-start  ## a three-broker cluster on this machine until Ctrl-C; CONN
 test:  ## lint, format, types, layers, and all tests but the long ones
 	@$(MAKE) --no-print-directory --jobs 2 check pytest
 
-test-long:  ## whole applications that are killed, scaled and moved, and the simulator's planted bugs: 10 minutes
+test-long:  ## whole applications that are killed, scaled and moved, and the simulator's planted bugs
 pytest test-long: quick-start $(COLLECTED)
 	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m pytest -n 3 --no-loadscope-reorder \
 		-m "$(if $(filter test-long,$@),long,not long)"

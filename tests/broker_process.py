@@ -26,6 +26,7 @@ from sparklog.executor.broker import Broker
 from sparklog.node.config import BrokerConfig
 from sparklog.node.loop.loop_lag import run_watched
 from tests.hindrance import hinder
+from tests.zones.network import enter
 
 TELL_STACKS: Final = signal.SIGUSR1
 """Has a broker write to its log what each of its threads is at, also when none of them gets on."""
@@ -85,6 +86,8 @@ def _run(arguments: dict[str, Any], log: Path, descriptor_limit: int | None) -> 
     with log.open("ab") as output, Path(os.devnull).open("rb") as nothing:
         for descriptor, source in enumerate((nothing, output, output)):
             os.dup2(source.fileno(), descriptor)
+    if arguments["namespace"] is not None:
+        enter(arguments["namespace"])
     faulthandler.register(TELL_STACKS)
     if descriptor_limit is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptor_limit, descriptor_limit))
@@ -104,7 +107,7 @@ async def _serve(arguments: dict[str, Any]) -> None:
         secret=arguments["secret"],
         config=BrokerConfig.from_mapping(arguments["config"]),
         directories=[Path(directory) for directory in arguments["directories"]],
-        host_name="127.0.0.1",
+        host_name=arguments["host_name"],
         owner_epoch=arguments["owner_epoch"],
     )
     loop = asyncio.get_running_loop()

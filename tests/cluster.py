@@ -183,10 +183,17 @@ class LocalCluster:
             "config": self.config,
             "directories": [str(directory) for directory in self.broker_directories(broker_id)],
             "owner_epoch": self.controller.owner_epoch,
+            "host_name": "127.0.0.1",
+            "namespace": None,
+            **self.place(broker_id),
         }
         self._processes[broker_id] = BrokerProcess(
             arguments, self.log_path(broker_id), self._descriptor_limit
         )
+
+    def place(self, broker_id: BrokerId) -> dict[str, str]:
+        """Return the host name and the namespace of a broker's process, where not this host's own."""
+        return {}
 
     def add_broker(self) -> BrokerId:
         """Start one broker more, in a rack of its own; return its id when it is unfenced."""

@@ -47,6 +47,7 @@ GROUP_OF: Final = {
     Path("spark/test_standalone.py"): APPLICATIONS,
     Path("spark/test_users_packages.py"): APPLICATIONS,
     Path("spark/test_yarn.py"): APPLICATIONS,
+    Path("zones"): BROKEN_CLUSTERS,
     Path("compat"): CLUSTERS,
     **{
         Path(f"compat/test_{name}.py"): BROKEN_CLUSTERS

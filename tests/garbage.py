@@ -1,4 +1,8 @@
-"""What is left of things that have ended, and only a collection would find: they refer to themselves."""
+"""What is left of things that have ended, and only a collection would find: they refer to themselves.
+
+For tests in a process of their own: objects of a cluster that lives beside them would be counted, and CPython
+refuses to finish a tuple of another thread while all objects are looked at.
+"""
 
 import gc
 from collections.abc import Callable, Iterator

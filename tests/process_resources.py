@@ -31,7 +31,7 @@ PATIENCE_S: Final = 15.0
 POLL_S: Final = 0.05
 MEMBERS: Final = "connections among the cluster's members"
 MOST_MEMBER_CONNECTIONS: Final = 24
-"""Of one process: each broker fetches from each other one, and speaks with the controller on some."""
+"""Of one broker or controller: each broker fetches from each other one, and has six to the controller."""
 TO_A_MEMBER: Final = "connection to a broker or controller"
 OF_A_CLIENT: Final = "connection of a client"
 MEMORY_FILES: Final = "/memfd"
@@ -161,8 +161,10 @@ def _growth(clusters: tuple[LocalCluster, ...], before: Mapping[int, Held]) -> l
             continue
         own, then = process == os.getpid(), before[process]
         who = "this process" if own else f"broker process {process}"
+        members = max(len(clusters), 1) if own else 1  # a controller of each cluster is here
         for name, count in (now.descriptors - then.descriptors).items():
-            if now.descriptors[name] > BOUNDS.get(name.partition(":")[0], 0):
+            kind = name.partition(":")[0]
+            if now.descriptors[name] > BOUNDS.get(kind, 0) * (members if kind == MEMBERS else 1):
                 lines.append(f"{who} has {count} more descriptors: {name}")
         threads = now.threads - then.threads
         if own:

@@ -155,7 +155,9 @@ class ActiveController:
             fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
             now_ms=monotonic_ms(),
         )
-        self.fetches = MetadataFetches(cluster_id, log, self.quorum, self.commit_queue, self._deposed)
+        self.fetches = MetadataFetches(
+            cluster_id, log, self.quorum, self.controller, self.commit_queue, self._deposed
+        )
         self.handlers = controller_handlers(
             cluster_id,
             config,

@@ -14,6 +14,7 @@ from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest
 
 from sparklog.driver.controller.commit_queue import CommitQueue
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
+from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.metadata_log import MetadataLog
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
 from sparklog.node.metadata_log.log_serving import ServedLog, fetch_refusal
@@ -35,6 +36,7 @@ class MetadataFetches:
         cluster_id: str,
         log: MetadataLog,
         quorum: QuorumLeader,
+        controller: Controller,
         commit_queue: CommitQueue,
         on_deposed: Callable[[VoterKey, LeaderEpoch], None],
     ) -> None:
@@ -42,6 +44,7 @@ class MetadataFetches:
         self._cluster_id = cluster_id
         self._log = log
         self._quorum = quorum
+        self._controller = controller
         self._commit_queue = commit_queue
         self._on_deposed = on_deposed
         self._progress_scheduled = False
@@ -107,11 +110,19 @@ class MetadataFetches:
                 deferred.complete(self._served().answer(request))
 
     def _note(self, request: FetchRequest, now_ms: int) -> None:
+        """Note the position of a registered broker for the controller, that of a replica for the quorum."""
+        replica = request.replica_state
+        broker = self._controller.image.brokers.get(replica.replica_id)
+        is_registered = broker is not None and broker.broker_epoch == replica.replica_epoch
         for topic in request.topics:
+            if topic.topic_id != CLUSTER_METADATA_TOPIC_ID:
+                continue
+            if is_registered and topic.partitions:
+                self._controller.metadata_fetched(replica.replica_id, topic.partitions[0].fetch_offset)
             for partition in topic.partitions:
-                if topic.topic_id != CLUSTER_METADATA_TOPIC_ID or partition.replica_directory_id is None:
+                if partition.replica_directory_id is None:
                     continue
-                key = VoterKey(request.replica_state.replica_id, partition.replica_directory_id)
+                key = VoterKey(replica.replica_id, partition.replica_directory_id)
                 if partition.current_leader_epoch > self._log.leader_epoch:
                     self._on_deposed(key, partition.current_leader_epoch)
                 elif partition.current_leader_epoch == self._log.leader_epoch and self._served().agrees(

@@ -2,6 +2,10 @@
 
 A module here that has a function `handlers` is found without being listed. Requests that the controller
 answers are forwarded, as their rows say; transactions and telemetry have handlers of their own.
+
+A client's request passes, in this order: the quotas of its principal, the ACLs and the guard of its row
+(`Admission`); the lease, where its row says so (`Route`); what is reserved for driver and brokers
+(`guarded_cluster_actions`); the refusal of writes by a read-only cluster (`refusing_writes`); the handler.
 """
 
 from importlib import import_module

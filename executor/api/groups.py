@@ -15,15 +15,14 @@ from sparklog.executor.coordinators.groups.api.offset_commit import OffsetCommit
 from sparklog.executor.coordinators.groups.api.offset_delete import OffsetDeleteHandler
 from sparklog.executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
 from sparklog.executor.coordinators.groups.api.sync_group import SyncGroupHandler
-from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
-from sparklog.executor.coordinators.groups.api.verified_transaction import verify_in
+from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler, verify_in
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.serving.requests import Handler
 from sparklog.protocol.codec.apis import ApiKey
 
 
 def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
-    table, coordinator = services.replicas.table, services.replicas.coordinators.groups
+    table, coordinators = services.replicas.table, services.replicas.coordinators.groups
     max_batch_bytes = services.config.message_max_bytes
     verify = verify_in(table, services.replicas.transaction_verifier)
 
@@ -31,22 +30,24 @@ def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
         return table.image
 
     return {
-        ApiKey.JOIN_GROUP: JoinGroupHandler(coordinator).handle,
-        ApiKey.SYNC_GROUP: SyncGroupHandler(coordinator).handle,
-        ApiKey.HEARTBEAT: HeartbeatHandler(coordinator).handle,
-        ApiKey.LEAVE_GROUP: LeaveGroupHandler(coordinator).handle,
-        ApiKey.OFFSET_COMMIT: OffsetCommitHandler(coordinator, image, max_batch_bytes=max_batch_bytes).handle,
-        ApiKey.OFFSET_FETCH: OffsetFetchHandler(coordinator, image).handle,
-        ApiKey.OFFSET_DELETE: OffsetDeleteHandler(coordinator, image).handle,
+        ApiKey.JOIN_GROUP: JoinGroupHandler(coordinators).handle,
+        ApiKey.SYNC_GROUP: SyncGroupHandler(coordinators).handle,
+        ApiKey.HEARTBEAT: HeartbeatHandler(coordinators).handle,
+        ApiKey.LEAVE_GROUP: LeaveGroupHandler(coordinators).handle,
+        ApiKey.OFFSET_COMMIT: OffsetCommitHandler(
+            coordinators, image, max_batch_bytes=max_batch_bytes
+        ).handle,
+        ApiKey.OFFSET_FETCH: OffsetFetchHandler(coordinators, image).handle,
+        ApiKey.OFFSET_DELETE: OffsetDeleteHandler(coordinators, image).handle,
         ApiKey.TXN_OFFSET_COMMIT: TxnOffsetCommitHandler(
-            coordinator,
+            coordinators,
             image,
             verify,
             max_batch_bytes=max_batch_bytes,
         ).handle,
-        ApiKey.DESCRIBE_GROUPS: DescribeGroupsHandler(coordinator).handle,
-        ApiKey.LIST_GROUPS: ListGroupsHandler(coordinator).handle,
-        ApiKey.DELETE_GROUPS: DeleteGroupsHandler(coordinator).handle,
-        ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeatHandler(coordinator, image).handle,
-        ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeHandler(coordinator, image).handle,
+        ApiKey.DESCRIBE_GROUPS: DescribeGroupsHandler(coordinators).handle,
+        ApiKey.LIST_GROUPS: ListGroupsHandler(coordinators).handle,
+        ApiKey.DELETE_GROUPS: DeleteGroupsHandler(coordinators).handle,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeatHandler(coordinators, image).handle,
+        ApiKey.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeHandler(coordinators, image).handle,
     }

@@ -24,8 +24,7 @@ from kio.schema.assign_replicas_to_dirs.v0.request import (
 )
 
 from sparklog.executor.control.auto_topic_creation import AutoTopicCreation
-from sparklog.executor.control.broker_requests import BrokerRequests
-from sparklog.executor.control.controller_link import ControllerLink
+from sparklog.executor.control.controller_link import REQUEST_TIMEOUT_MS, ControllerLink
 from sparklog.executor.control.forwarding import FORWARDING_TIMEOUT_MS, Forwarder
 from sparklog.executor.control.machine.waiting_proposals import WaitingProposals
 from sparklog.executor.control.single_flight import SingleFlight
@@ -34,12 +33,37 @@ from sparklog.executor.partitions.machine.events import ProposeIsr
 from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig
 from sparklog.protocol.errors import ErrorCode, KafkaError
-from sparklog.protocol.types import BrokerEpoch, BrokerId, ProducerId, TopicIdPartition
+from sparklog.protocol.types import BrokerEpoch, BrokerId, ProducerId, TopicIdPartition, or_minus_one
 
 logger = logging.getLogger(__name__)
 
-
 RETRY_MS: Final = 100
+
+
+class BrokerRequests:
+    """Requests to the controller that carry the broker's id and current epoch."""
+
+    def __init__(
+        self, link: ControllerLink, broker_id: BrokerId, broker_epoch: Callable[[], BrokerEpoch | None]
+    ) -> None:
+        self._link = link
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+
+    async def send(
+        self, request_type: Callable[..., Any], timeout_ms: int = REQUEST_TIMEOUT_MS, **content: Any
+    ) -> Any:
+        """Send a request of that type and content; return the response.
+
+        Raises:
+            KafkaError: see `ControllerLink.request`.
+        """
+        request = request_type(
+            broker_id=self._broker_id,
+            broker_epoch=or_minus_one(self._broker_epoch()),
+            **content,
+        )
+        return await self._link.request(request, timeout_ms)
 
 
 class AssignDirectoriesSender:

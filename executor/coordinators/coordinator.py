@@ -135,12 +135,8 @@ class Coordinator:
             KafkaError: it does not lead, or in another epoch, or with too few replicas in sync.
         """
         replica = self.replica
-        leader = replica.require_leader_in(self.leader_epoch)
-        if leader.is_under_min_isr:
-            raise KafkaError(
-                ErrorCode.not_enough_replicas,
-                f"{replica} has {len(leader.isr)} replicas in sync {sorted(leader.isr)}",
-            )
+        replica.require_leader_in(self.leader_epoch)
+        replica.require_min_isr()
         return replica
 
     def _batch(self, records: Sequence[CoordinatorRecord], producer: ProducerStamp | None, now: Now) -> bytes:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sparklog.executor.logs.work_in_order import WorkInOrder
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.storage.checkpoints import REPLICATION_OFFSET_CHECKPOINT
 from sparklog.node.storage.directory.log_directory import LogDirectory
@@ -355,3 +354,52 @@ def _refused(directory: LogDirectory, error: Exception) -> KafkaError:
 def _all_failed(directories: Sequence[LogDirectory]) -> KafkaError:
     reasons = "; ".join(f"{directory.path}: {directory.failure}" for directory in directories)
     return KafkaError(ErrorCode.kafka_storage_error, f"no log directory can be used: {reasons}")
+
+
+class WorkInOrder:
+    """Work on files beside the loop's other work, one part after the other.
+
+    For one event loop. `begin` as often as there is work; `end` before the files are closed.
+    """
+
+    def __init__(self) -> None:
+        self._last: asyncio.Task[None] | None = None
+        self._has_failed = asyncio.Event()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work once all that was begun before is done."""
+        self._last = asyncio.get_running_loop().create_task(self._after(self._last, work))
+
+    async def end(self, timeout_s: float | None) -> None:
+        """Wait until all work is done, for `timeout_s` at most if that is not None.
+
+        Raises:
+            BaseException: the first error of the work so far; what was to follow is not done.
+        """
+        last = self._last
+        if last is not None and not last.done():
+            await asyncio.wait([last], timeout=timeout_s)
+        if last is not None and last.done():
+            last.result()
+
+    async def fail(self) -> None:
+        """Wait until work fails, whether or not anything waits for its end.
+
+        Raises:
+            Exception: the first error of the work.
+        """
+        await self._has_failed.wait()
+        await self.end(None)
+
+    async def _after(self, before: asyncio.Task[None] | None, work: Coroutine[Any, Any, None]) -> None:
+        if before is not None:
+            try:
+                await before
+            except BaseException:
+                work.close()
+                raise
+        try:
+            await work
+        except Exception:
+            self._has_failed.set()
+            raise

@@ -57,12 +57,6 @@ class PartitionProgress:
     def remove_reader(self, reader: PartitionReader) -> None:
         (self.follower_readers if reader.is_follower else self.consumer_readers).pop(reader, None)
 
-    def await_commit(self, end_offset: Offset, waiting: WaitingAppend) -> None:
-        """Settle `waiting` once everything below `end_offset` is committed."""
-        if self.high_watermark < end_offset:
-            waiting.settled = False
-            self._appends.append((end_offset, waiting))
-
     def drop_settled_appends(self) -> None:
         """Remove the appends at the front that their deadline has settled."""
         appends = self._appends
@@ -71,10 +65,19 @@ class PartitionProgress:
 
     # --- what happens ---------------------------------------------------------------------------
 
-    def appended(self) -> None:
-        """Wake readers of a leader's log that has grown."""
+    def appended(self, end_offset: Offset, waiting: WaitingAppend | None) -> None:
+        """Wake readers of a leader's log that has grown; settle `waiting` as `await_commit` does."""
+        if waiting is not None and self.high_watermark < end_offset:
+            waiting.settled = False
+            self._appends.append((end_offset, waiting))
         for reader in self.follower_readers:
             reader.wake()
+
+    def await_commit(self, end_offset: Offset, waiting: WaitingAppend) -> None:
+        """Settle `waiting` once everything below `end_offset` is committed: the log has its batch."""
+        if self.high_watermark < end_offset:
+            waiting.settled = False
+            self._appends.append((end_offset, waiting))
 
     def committed(self, high_watermark: Offset) -> None:
         """Move the leader's high watermark; settle the appends below it and wake readers."""

@@ -355,10 +355,10 @@ class Replica:
             end_offset = appended.last_offset + 1
             if not appended.duplicate:
                 effects = leader.handle(Appended(end_offset, now_ms))
-                self.progress.appended()
                 if effects:
                     self._carry_out(effects)
-            if waiting is not None:
+                self.progress.appended(end_offset, waiting)
+            elif waiting is not None:
                 self.progress.await_commit(end_offset, waiting)
         except (OSError, KafkaError) as error:
             self.fail_if_storage(error)

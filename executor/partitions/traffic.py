@@ -7,12 +7,13 @@ traffic, `REPORTED_TOPICS` at most; the traffic of others is part of the whole.
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum, auto
 from typing import Final
 
-from sparklog.executor.partitions.reader_distance import ReaderDistance
 from sparklog.node.metrics import remote_log, server
 from sparklog.node.metrics.names import Kind, Metric
 from sparklog.node.metrics.registry import Sample
+from sparklog.node.own_addresses import is_this_machine
 from sparklog.protocol.errors import ErrorCode, KafkaError
 
 REPORTED_TOPICS: Final = 100
@@ -35,6 +36,21 @@ _USUAL_ERRORS: Final = frozenset(
     }
 )
 """Errors that clients handle, or that have a metric (Kafka's ReplicaManager has such a list, too)."""
+
+
+class ReaderDistance(Enum):
+    """The distance of a consumer from the broker that it reads from."""
+
+    SAME_HOST = auto()
+    SAME_RACK = auto()
+    ELSEWHERE = auto()
+
+
+def reader_distance(peer: str, client_rack: str, own_rack: str | None) -> ReaderDistance:
+    """Return the distance of a consumer with the address `peer` (`host:port`); `client_rack` may be empty."""
+    if is_this_machine(peer.rpartition(":")[0].strip("[]")):
+        return ReaderDistance.SAME_HOST
+    return ReaderDistance.SAME_RACK if client_rack and client_rack == own_rack else ReaderDistance.ELSEWHERE
 
 
 class TopicTraffic:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
@@ -29,13 +30,21 @@ class ReadingError(Exception):
 class Reader:
     """Reads a topic along, from its beginning, in a thread of its own."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        partitions: int,
+        ledger: Ledger,
+        configuration: Mapping[str, object] | None = None,
+    ) -> None:
+        """`configuration` is librdkafka's, beyond that of `new_consumer`."""
         self.complaints: list[str] = []
         """Errors that must not be, whatever fails."""
         self._ledger = ledger
         self._topic = topic
         self._partitions = range(partitions)
-        self._consumer = new_consumer(bootstrap_servers)
+        self._consumer = new_consumer(bootstrap_servers, configuration)
         self._stopping = threading.Event()
         self._goes_on = threading.Event()
         self._goes_on.set()
@@ -122,7 +131,7 @@ def read_everything(bootstrap_servers: str, topic: str, partitions: int, ledger:
         consumer.close()
 
 
-def new_consumer(bootstrap_servers: str) -> Consumer:
+def new_consumer(bootstrap_servers: str, configuration: Mapping[str, object] | None = None) -> Consumer:
     """Return a consumer that gets an error when records are gone."""
     return Consumer(
         {
@@ -133,6 +142,7 @@ def new_consumer(bootstrap_servers: str) -> Consumer:
             "check.crcs": True,
             "log_level": 0,
             "reconnect.backoff.max.ms": 1_000,
+            **(configuration or {}),
         }
     )
 

@@ -221,6 +221,7 @@ def end_move(node: KafkaNode, source: Path, target: Path) -> None:
     assert [message.offset() for message in messages] == list(range(MOVED_RECORDS))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_kafka_and_this_clean_and_copy_the_same_logs_in_turn(
     tmp_path: Path, kafka_program: KafkaProgram

@@ -119,6 +119,7 @@ def values_of(cluster: LocalCluster, count: int) -> list[int]:
     return [int(message.value() or b"") for message in read]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_leader_killed_between_any_two_steps_loses_and_doubles_nothing(
     server: S3Server, tripwire: Tripwire

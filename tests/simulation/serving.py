@@ -13,8 +13,7 @@ from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
 from sparklog.executor.api.produce.delayed_produce import ACKS_ALL
 from sparklog.executor.api.write_txn_markers import WriteTxnMarkersHandler
 from sparklog.executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
-from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
-from sparklog.executor.coordinators.groups.api.verified_transaction import verify_in
+from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler, verify_in
 from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorState
 from sparklog.executor.coordinators.machine.missing_leaders import awaits_leader
 from sparklog.executor.coordinators.transactions.api.add_offsets_to_txn import AddOffsetsToTxnHandler

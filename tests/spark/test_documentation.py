@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from _pytest.mark import ParameterSet
 from pyspark.sql import SparkSession
 
 import sparklog
@@ -31,6 +32,16 @@ for block in blocks(Path(page)):
     run(block._replace(source=block.source.replace(port_in_the_page, port)), namespace)
 """
 SPARK_PAGES = [page for page in PAGES if needs_spark(page) and not is_for_a_client(page)]
+READ_FIRST: Final = frozenset({"README.md", "notebook.ipynb"})
+"""Each page starts a cluster: the others run with the long tests."""
+
+
+def in_turn(pages: Sequence[Path]) -> list[ParameterSet]:
+    """Return the pages as parameters of a test."""
+    return [
+        pytest.param(page, id=page.name, marks=[] if page.name in READ_FIRST else pytest.mark.long)
+        for page in pages
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +64,7 @@ def spark(connect_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", SPARK_PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", in_turn(SPARK_PAGES))
 def test_page_with_a_cluster_runs_from_top_to_bottom(page: Path, spark: SparkSession) -> None:
     """A reader pastes the blocks one after the other into a notebook."""
     namespace: dict[str, Any] = {"spark": spark}
@@ -65,7 +76,7 @@ def test_page_with_a_cluster_runs_from_top_to_bottom(page: Path, spark: SparkSes
             namespace["cluster"].stop()
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.name)
+@pytest.mark.parametrize("notebook", in_turn(NOTEBOOKS))
 def test_notebook_shows_what_it_says_it_shows(notebook: Path, spark: SparkSession) -> None:
     """Who opens it on a forge reads outputs that nobody typed."""
     namespace: dict[str, Any] = {}

@@ -91,13 +91,12 @@ def leader_of_new_topic(cluster: Cluster, topic: str) -> int:
 @pytest.mark.parametrize(
     ("victim", "number"),
     [
-        ("worker", signal.SIGKILL),
-        ("daemon", signal.SIGKILL),
-        ("executor", signal.SIGKILL),
-        ("worker", signal.SIGSTOP),
-        ("executor", signal.SIGPWR),
+        pytest.param("worker", signal.SIGKILL, id="worker-killed"),
+        pytest.param("daemon", signal.SIGKILL, id="daemon-killed", marks=pytest.mark.long),
+        pytest.param("executor", signal.SIGKILL, id="executor-killed"),
+        pytest.param("worker", signal.SIGSTOP, id="worker-frozen", marks=pytest.mark.long),
+        pytest.param("executor", signal.SIGPWR, id="executor-decommissioned", marks=pytest.mark.long),
     ],
-    ids=["worker-killed", "daemon-killed", "executor-killed", "worker-frozen", "executor-decommissioned"],
 )
 def test_lost_broker_comes_back_and_nothing_acknowledged_is_lost(
     cluster: Cluster, victim: str, number: signal.Signals
@@ -121,6 +120,7 @@ def test_lost_broker_comes_back_and_nothing_acknowledged_is_lost(
     assert moved == (victim == "executor")
 
 
+@pytest.mark.long
 def test_rack_without_an_executor_waits_in_sight_while_the_others_serve(
     spark: SparkSession, cluster: Cluster
 ) -> None:

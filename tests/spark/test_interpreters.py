@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.spark.applications import TIMEOUT_S
 
 UNACTIVATED = """
@@ -26,6 +28,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_virtual_environment_that_is_not_activated_runs_its_own_workers(tmp_path: Path) -> None:
     """A notebook's kernel is one: workers were the PATH's python3, and the start a ModuleNotFoundError."""
     bare = tmp_path / "bin"

@@ -160,6 +160,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return run_application(APPLICATION, tmp_path_factory.mktemp("application")).stderr
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_interrupts_cancel_the_users_jobs_only_and_ends_are_quiet(printed: str) -> None:
     """All replicas died when a notebook was interrupted, and whoever stopped Spark first read 160 lines."""

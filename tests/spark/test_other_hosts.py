@@ -42,6 +42,7 @@ def address_beyond_loopback() -> str:
         return str(probe.getsockname()[0])
 
 
+@pytest.mark.long
 def test_addresses_that_executors_elsewhere_cannot_use_are_refused_and_others_taken(tmp_path: Path) -> None:
     """Brokers would look for a controller on their own machine, for minutes, and tell clients to do so."""
     address = address_beyond_loopback()

@@ -72,6 +72,7 @@ def test_application_goes_on_where_the_one_before_has_stopped(spark: SparkSessio
         assert rest == [str(number) for number in range(50, RECORDS)]
 
 
+@pytest.mark.long
 def test_queries_of_the_application_read_history_from_its_object_store(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_cluster_grows_and_shrinks_while_it_runs_and_a_later_start_has_its_size(
         assert len(consume(cluster.bootstrap_servers, "events", 500, partitions=10)) == 500
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_racks_get_more_brokers_and_keep_the_ids_of_those_they_have(
     spark: SparkSession, tmp_path: Path
@@ -117,6 +118,7 @@ def test_only_job_of_a_cluster_is_replaced_by_a_smaller_one_and_the_cluster_goes
         see(cluster, 0, 1)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_start_with_the_first_numbers_serves_though_most_voters_are_beyond_them(
     spark: SparkSession, tmp_path: Path

@@ -19,7 +19,10 @@ SUBMIT_ARGUMENTS = (
 
 @pytest.mark.parametrize(
     ("java_is_killed", "status"),
-    [pytest.param(False, 0, id="operator's SIGTERM"), pytest.param(True, 1, id="JVM killed")],
+    [
+        pytest.param(False, 0, id="operator's SIGTERM"),
+        pytest.param(True, 1, id="JVM killed", marks=pytest.mark.long),
+    ],
 )
 def test_served_cluster_ends_with_status_0_for_an_operators_signal_alone(
     java_is_killed: bool, status: int, tmp_path: Path

@@ -84,6 +84,7 @@ def submit(master: str, archive: Path, errors: IO[str]) -> subprocess.Popen[str]
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_submitted_cluster_serves_clients_one_broker_an_executor_and_stops_with_status_0(
     master: str, environment_archive: Path, tmp_path: Path

@@ -88,6 +88,7 @@ def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install(directory / "environment", *wheels)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_users_packages_of_the_repositorys_names_are_the_ones_that_applications_import(
     interpreter: Path, tmp_path: Path

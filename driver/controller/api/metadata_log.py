@@ -1,9 +1,8 @@
 """Fetch and FetchSnapshot, by which brokers follow the metadata log, and DescribeQuorum."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.metadata_fetches import MetadataFetches
 from sparklog.driver.controller.quorum.description import describe_quorum_response
 from sparklog.driver.controller.quorum.machine.leader import QuorumLeader
@@ -12,22 +11,14 @@ from sparklog.node.endpoints import Endpoint
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.protocol.codec.versions import upgrade
 from sparklog.protocol.errors import ErrorCode, KafkaError
-from sparklog.protocol.types import CLUSTER_METADATA_TOPIC_ID
 
 _FIRST_FETCH_VERSION: Final = 13
 """The first version with topic ids; the metadata log cannot be fetched by name."""
 
 
 class MetadataLogHandlers:
-    def __init__(
-        self,
-        controller: Controller,
-        fetches: MetadataFetches,
-        quorum: QuorumLeader,
-        endpoints: Sequence[Endpoint],
-    ) -> None:
+    def __init__(self, fetches: MetadataFetches, quorum: QuorumLeader, endpoints: Sequence[Endpoint]) -> None:
         """`quorum` is the leader that answers, `endpoints` are its listeners."""
-        self._controller = controller
         self._fetches = fetches
         self._quorum = quorum
         self._endpoints = endpoints
@@ -43,9 +34,7 @@ class MetadataLogHandlers:
                 ErrorCode.not_leader_or_follower,
                 f"{request.connection.peer} asks here for FETCH by name, which brokers serve",
             )
-        body = upgrade(request.body)
-        self._note_position(body)
-        return self._fetches.fetch(body, monotonic_ms())
+        return self._fetches.fetch(upgrade(request.body), monotonic_ms())
 
     def fetch_snapshot(self, request: Request) -> Response:
         return self._fetches.fetch_snapshot(upgrade(request.body), monotonic_ms())
@@ -58,12 +47,3 @@ class MetadataLogHandlers:
             log_end_offset=self._fetches.log_end_offset,
             now_ms=monotonic_ms(),
         )
-
-    def _note_position(self, body: Any) -> None:
-        replica = body.replica_state
-        registration = self._controller.image.brokers.get(replica.replica_id)
-        if registration is None or registration.broker_epoch != replica.replica_epoch:
-            return
-        for topic in body.topics:
-            if topic.topic_id == CLUSTER_METADATA_TOPIC_ID and topic.partitions:
-                self._controller.metadata_fetched(replica.replica_id, topic.partitions[0].fetch_offset)

@@ -50,7 +50,7 @@ def controller_handlers(
     queries = QueryHandlers(
         cluster_id, config, committed_image, endpoints, changes.create_topics, until_any_live
     )
-    metadata_log = MetadataLogHandlers(controller, fetches, quorum, endpoints)
+    metadata_log = MetadataLogHandlers(fetches, quorum, endpoints)
     telemetry = ControllerTelemetry(committed_image, take_telemetry)
     handlers: dict[ApiKey, Handler] = {
         **dict.fromkeys(CLIENT_VERSIONS, _only_brokers_serve),

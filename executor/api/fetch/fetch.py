@@ -19,10 +19,14 @@ from random import SystemRandom
 from typing import Any, Final
 
 from sparklog.executor.api.fetch.cold_reads import look_up, warm
-from sparklog.executor.api.fetch.fetch_context import CachedPartition, FetchContext, PartitionKey
 from sparklog.executor.api.fetch.fetch_progress import FetchedPartition, FetchParams, FetchProgress
 from sparklog.executor.api.fetch.fetch_responses import fetch_response, follower_response
-from sparklog.executor.api.fetch.fetch_sessions import FetchSessions
+from sparklog.executor.api.fetch.fetch_sessions import (
+    CachedPartition,
+    FetchContext,
+    FetchSessions,
+    PartitionKey,
+)
 from sparklog.executor.api.fetch.partition_reads import (
     FetchServices,
     counts_for_quota,
@@ -30,7 +34,7 @@ from sparklog.executor.api.fetch.partition_reads import (
     read_partition,
 )
 from sparklog.executor.api.services import PartitionServices
-from sparklog.executor.partitions.reader_distance import reader_distance
+from sparklog.executor.partitions.traffic import reader_distance
 from sparklog.executor.remote_reads.loads import Load
 from sparklog.node.acls.access import Access
 from sparklog.node.acls.acl import AclOperation, AclResourceType

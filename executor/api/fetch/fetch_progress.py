@@ -14,7 +14,7 @@ Pure. Source: Kafka's FetchParams, DelayedFetch, DelayedRemoteFetch and FetchSes
 import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from sparklog.executor.api.fetch.fetch_context import CachedPartition, FetchContext
+from sparklog.executor.api.fetch.fetch_sessions import CachedPartition, FetchContext
 from sparklog.protocol.codec.fetch_metadata import NO_SESSION_ID
 from sparklog.protocol.codec.fixed.fetch import FollowerFetchRequest
 from sparklog.protocol.errors import ErrorCode

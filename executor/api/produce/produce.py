@@ -8,11 +8,11 @@ The order of the questions in `ProduceHandler._append` is the order of the error
 records of clients, whether this broker leads, whether enough replicas are in sync, what the header says
 (`validate_produced`), what the records say (`examine`), whether the producer's sequence goes on.
 
-A batch that a thread has to look into (`Examination`), the first batch of a new log, whose topic id a thread
-has to fsync before, or one whose transaction the coordinator has to verify (`transactional_appends`), is
-appended afterwards if this broker still leads in the same leader epoch. Nothing
-more is read from its connection until then, so that no later batch of the same producer overtakes it; and as
-a connection has one such request, those that wait are bounded by the connections.
+A batch that a thread has to look into (`ExaminationBudget`), the first batch of a new log, whose topic id a
+thread has to fsync before, or one whose transaction the coordinator has to verify (`transactional_appends`),
+is appended afterwards if this broker still leads in the same leader epoch. Nothing more is read from its
+connection until then, so that no later batch of the same producer overtakes it; and as a connection has one
+such request, those that wait are bounded by the connections.
 """
 
 import datetime
@@ -30,11 +30,7 @@ from sparklog.executor.api.produce.delayed_produce import (
     ProducedPartition,
     WaitingBatch,
 )
-from sparklog.executor.api.produce.produce_responses import (
-    fixed_response,
-    produce_response,
-    produce_response_of_many,
-)
+from sparklog.executor.api.produce.produce_responses import produce_response, produce_response_of_many
 from sparklog.executor.api.produce.transactional_appends import TransactionalProducers, verified_batches
 from sparklog.executor.api.services import PartitionServices
 from sparklog.executor.partitions.delayed_operations import DelayedOperations
@@ -47,7 +43,7 @@ from sparklog.node.serving.requests import NO_RESPONSE, Handler, Request, Respon
 from sparklog.node.serving.turns import held
 from sparklog.node.storage.log.log import Log
 from sparklog.protocol.codec.apis import ApiKey
-from sparklog.protocol.codec.fixed.produce import PartitionProduce
+from sparklog.protocol.codec.fixed.produce import PartitionProduce, PartitionProduced
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import CODEC_BITS, TRANSACTIONAL_BIT, BatchHeader, validate_produced
@@ -106,37 +102,37 @@ class ProduceHandler:
         """Append, and answer now or once the in-sync replicas have the records."""
         body, version = request.body, request.api_version
         now_ms, wall_ms = self._delayed.now_ms(), self._wall_ms()
-        examination = Examination(self._max_decompressed_bytes)
+        budget = ExaminationBudget(self._max_decompressed_bytes)
         produce = DelayedProduce(body, version, request.listener_name, now_ms, wall_ms)
         if type(body) is PartitionProduce:
             produce.fixed_request = body
-            self._append(produce.add(body.topic, body.index), body.records, examination)
+            self._append(produce.add(body.topic, body.index), body.records, budget)
             body.records = b""  # the buffer that they were received in is used again
-            return self._answer(body, produce, examination)
+            return self._answer(body, produce, budget)
         if body.transactional_id is not None:
-            return self._append_transactional(body, produce, examination)
+            return self._append_transactional(body, produce, budget)
         partition_count = 0
         for topic in body.topic_data:
             partition_count += len(topic.partition_data)
         if partition_count > _PARTITIONS_AT_ONCE:
-            return self._append_many(body, produce, examination)
+            return self._append_many(body, produce, budget)
         parts = _records_of_partitions(body, version)
         producers = TransactionalProducers(None)
         for records in parts.values():
             producers.look(records)
         produce.refusal = produce.refusal or producers.refusal
         for (topic, partition), records in parts.items():
-            self._append(produce.add(topic, partition), records, examination)
-        return self._answer(body, produce, examination)
+            self._append(produce.add(topic, partition), records, budget)
+        return self._answer(body, produce, budget)
 
     def _append(
         self,
         produced: ProducedPartition,
         records: bytes | memoryview | None,
-        examination: "Examination",
+        budget: "ExaminationBudget",
         transactional: list[WaitingBatch] | None = None,
     ) -> None:
-        """Append the batch of a partition, leave it to `examination`, or set its error.
+        """Append the batch of a partition, leave it to a thread in `budget.later`, or set its error.
 
         A batch of a transaction goes into `transactional`; None, where the request has no transactional id.
         """
@@ -167,26 +163,26 @@ class ProduceHandler:
                 transactional.append(WaitingBatch(produced, replica, leader.leader_epoch, records, header))
                 return
             if replica.log.identity_unsynced:
-                examination.unsynced.append(
+                budget.unsynced.append(
                     WaitingBatch(produced, replica, leader.leader_epoch, bytes(records), header)
                 )
                 return
             demands = replica.settings.demands(produce.wall_ms, self._max_decompressed_bytes)
-            examined = examination.examined(records, header, demands)
+            examined = budget.examined(records, header, demands)
             if examined is None:
                 batch = WaitingBatch(produced, replica, leader.leader_epoch, bytes(records), header)
-                examination.later.append((batch, demands))
+                budget.later.append((batch, demands))
                 return
             waiting = produced if produce.acks == ACKS_ALL else None
             produced.appended = replica.append(*examined, produce.now_ms, produce.wall_ms, waiting)
         except (KafkaError, OSError) as error:
             produced.refuse(error, 0 if records is None else len(records))
 
-    def _answer(self, body: Any, produce: DelayedProduce, examination: "Examination | None") -> Any:
-        if examination is not None and examination.unsynced:
-            return self._append_synced(body, produce, examination)
-        if examination is not None and examination.later:
-            return self._append_examined(body, produce, examination)
+    def _answer(self, body: Any, produce: DelayedProduce, budget: "ExaminationBudget | None") -> Any:
+        if budget is not None and budget.unsynced:
+            return self._append_synced(body, produce, budget)
+        if budget is not None and budget.later:
+            return self._append_examined(body, produce, budget)
         if produce.acks == ACKS_ALL:
             for produced in produce.parts:
                 if not produced.settled:
@@ -208,7 +204,7 @@ class ProduceHandler:
         """Return the response entity, or the steps in which it is made."""
         if len(produce.parts) > _PARTITIONS_AT_ONCE:
             return self._response_of_many(produce)
-        response = fixed_response(produce) or produce_response(produce, self._table)
+        response = _fixed_response(produce) or produce_response(produce, self._table)
         # They hold the request and their replicas; in a circle, the files of a deleted log would stay open.
         produce.parts.clear()
         return response
@@ -221,37 +217,37 @@ class ProduceHandler:
 
     # --- requests that take turns, or wait before they append -----------------------------------
 
-    async def _append_many(self, body: Any, produce: DelayedProduce, examination: "Examination") -> Response:
+    async def _append_many(self, body: Any, produce: DelayedProduce, budget: "ExaminationBudget") -> Response:
         parts = await self._looked_through(body, produce)
         for (topic, partition), records in parts.items():
-            self._append(produce.add(topic, partition), records, examination)
+            self._append(produce.add(topic, partition), records, budget)
             await turn()
-        return self._answer(body, produce, examination)
+        return self._answer(body, produce, budget)
 
     async def _append_transactional(
-        self, body: Any, produce: DelayedProduce, examination: "Examination"
+        self, body: Any, produce: DelayedProduce, budget: "ExaminationBudget"
     ) -> Response:
         batches: list[WaitingBatch] = []
         parts = await self._looked_through(body, produce)
         for (topic, partition), records in parts.items():
-            self._append(produce.add(topic, partition), records, examination, batches)
+            self._append(produce.add(topic, partition), records, budget, batches)
             await turn()
         verified = await verified_batches(body.transactional_id, produce.version, batches, self._verifier)
-        await self._append_in_turn(verified, produce, examination)
-        return self._answer(body, produce, examination)
+        await self._append_in_turn(verified, produce, budget)
+        return self._answer(body, produce, budget)
 
     async def _append_synced(
-        self, body: Any, produce: DelayedProduce, examination: "Examination"
+        self, body: Any, produce: DelayedProduce, budget: "ExaminationBudget"
     ) -> Response:
         """Append the first batches of new logs, once the topic ids of these are on the disk."""
-        batches, examination.unsynced = examination.unsynced, []
-        await self._append_in_turn(batches, produce, examination)
-        return self._answer(body, produce, examination)
+        batches, budget.unsynced = budget.unsynced, []
+        await self._append_in_turn(batches, produce, budget)
+        return self._answer(body, produce, budget)
 
     async def _append_in_turn(
-        self, batches: Sequence[WaitingBatch], produce: DelayedProduce, examination: "Examination"
+        self, batches: Sequence[WaitingBatch], produce: DelayedProduce, budget: "ExaminationBudget"
     ) -> None:
-        """Append batches that had to wait, or leave them to `examination`."""
+        """Append batches that had to wait, or leave them to a thread."""
         for syncing in [
             self._delayed.run_in_executor(self._disk_threads, _sync_identity, batch.replica.log)
             for batch in batches
@@ -262,9 +258,9 @@ class ProduceHandler:
             produced, replica, _, records, header = batch
             try:
                 demands = replica.settings.demands(produce.wall_ms, self._max_decompressed_bytes)
-                examined = examination.examined(records, header, demands)
+                examined = budget.examined(records, header, demands)
                 if examined is None:
-                    examination.later.append((batch._replace(records=bytes(records)), demands))
+                    budget.later.append((batch._replace(records=bytes(records)), demands))
                 else:
                     _append_waiting(batch, *examined, self._delayed.now_ms(), self._wall_ms())
             except (KafkaError, OSError) as error:
@@ -284,12 +280,12 @@ class ProduceHandler:
         return parts
 
     async def _append_examined(
-        self, body: Any, produce: DelayedProduce, examination: "Examination"
+        self, body: Any, produce: DelayedProduce, budget: "ExaminationBudget"
     ) -> Response:
         """Append the batches that a thread has examined, if they still may be appended, and answer."""
-        results = await held(self._delayed.run_in_executor(self._examiners, examination.run))
+        results = await held(self._delayed.run_in_executor(self._examiners, budget.examine_rest))
         now_ms, wall_ms = self._delayed.now_ms(), self._wall_ms()
-        for (batch, _), result in zip(examination.later, results, strict=True):
+        for (batch, _), result in zip(budget.later, results, strict=True):
             try:
                 if isinstance(result, KafkaError):
                     raise result
@@ -309,6 +305,20 @@ def _records_of_partitions(
         for topic in body.topic_data
         for data in topic.partition_data
     }
+
+
+def _fixed_response(produce: DelayedProduce) -> PartitionProduced | None:
+    """Return the response to a fixed request that has succeeded; None if it has to be an entity."""
+    request = produce.fixed_request
+    if request is None:
+        return None
+    produced = produce.parts[0]
+    appended = produced.appended
+    if produced.error_code is not _NONE or appended is None:
+        return None
+    return PartitionProduced(
+        request, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
+    )
 
 
 def _sync_identity(log: Log) -> None:
@@ -338,8 +348,8 @@ def _append_waiting(
     produced.appended = replica.append(records, header, now_ms, wall_ms, waiting, produced.verification)
 
 
-class Examination:
-    """The examination of a request's batches, on the loop or in a thread (`examine`).
+class ExaminationBudget:
+    """The budget of one request for examinations on the loop (`examine`), and the batches left to a thread.
 
     The way to a thread and back takes several times what it takes to walk over the records of a small batch,
     so these are looked into at once: of each request as much as takes about a millisecond.
@@ -356,7 +366,7 @@ class Examination:
 
     def __init__(self, max_decompressed_bytes: int) -> None:
         self.later: list[tuple[WaitingBatch, Demands]] = []
-        """The batches for a thread, with records of their own."""
+        """The batches beyond the budget, for a thread, with records of their own."""
         self.unsynced: list[WaitingBatch] = []
         """The first batches of logs whose topic ids are not on the disk yet."""
         self._max_decompressed_bytes = max_decompressed_bytes
@@ -390,7 +400,7 @@ class Examination:
         except (DecompressionLimitError, CostlyWalkError):
             return None  # it may expand to more, or have many headers, but not here
 
-    def run(self) -> list[tuple[bytes | memoryview, BatchHeader] | KafkaError]:
+    def examine_rest(self) -> list[tuple[bytes | memoryview, BatchHeader] | KafkaError]:
         """Examine the remaining batches, on a thread; return the stored form or the error of each."""
         results: list[tuple[bytes | memoryview, BatchHeader] | KafkaError] = []
         for batch, demands in self.later:

@@ -14,7 +14,6 @@ from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.serving.requests import Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.node.storage.results import AppendInfo
-from sparklog.protocol.codec.fixed.produce import PartitionProduced
 from sparklog.protocol.codec.steps import turn
 from sparklog.protocol.errors import ErrorCode
 
@@ -46,20 +45,6 @@ def _types(version: int) -> _Types:
         getattr(module, "LeaderIdAndEpoch", None),
         getattr(module, "NodeEndpoint", None),
         getattr(module, "BatchIndexAndErrorMessage", None),
-    )
-
-
-def fixed_response(produce: DelayedProduce) -> PartitionProduced | None:
-    """Return the response to a fixed request that has succeeded; None if it has to be an entity."""
-    request = produce.fixed_request
-    if request is None:
-        return None
-    produced = produce.parts[0]
-    appended = produced.appended
-    if produced.error_code is not _NONE or appended is None:
-        return None
-    return PartitionProduced(
-        request, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
     )
 
 

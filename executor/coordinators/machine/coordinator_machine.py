@@ -75,6 +75,22 @@ class CoordinatorResult(NamedTuple):
 NOTHING = CoordinatorResult()
 
 
+class Outcome:
+    """Records and replies of a decision in the making."""
+
+    __slots__ = ("records", "replies")
+
+    def __init__(self) -> None:
+        self.records: list[CoordinatorRecord] = []
+        self.replies: list[Reply] = []
+
+    def reply(self, token: Token, response: Any) -> None:
+        self.replies.append(Reply(token, response))
+
+    def decision(self) -> CoordinatorResult:
+        return CoordinatorResult(self.records, self.replies)
+
+
 class RunInExecutor(NamedTuple):
     """An effect: pure, expensive work for a thread, while the loop serves other requests."""
 

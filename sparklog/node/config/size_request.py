@@ -1,4 +1,4 @@
-"""The size of a cluster as a configuration of all brokers: the request that changes it, and its numbers."""
+"""The size of a cluster as a configuration of all brokers: the request that changes it, and its values."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,9 @@ from kio.schema.incremental_alter_configs.v1.request import (
     IncrementalAlterConfigsRequest,
 )
 
+from sparklog.node.config.broker import BROKER_KEYS
 from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
+from sparklog.node.config.keys.rack_keys import NAMES_KEY
 from sparklog.node.metadata.cluster_size import SizeChange
 from sparklog.node.metadata.schemas import ResourceType
 
@@ -31,3 +33,14 @@ def configured_numbers(configs: Mapping[str, str]) -> SizeChange:
     return SizeChange(
         None if racks is None else int(racks), None if brokers_per_rack is None else int(brokers_per_rack)
     )
+
+
+def configured_rack_names(configs: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the configured names of racks, in their order.
+
+    >>> configured_rack_names({"sparklog.rack.names": "east, west"})
+    ('east', 'west')
+    """
+    names = BROKER_KEYS[NAMES_KEY].parse(configs.get(NAMES_KEY, ""))
+    assert isinstance(names, tuple), "the key is a list"
+    return names

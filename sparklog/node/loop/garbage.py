@@ -77,6 +77,12 @@ class _Making:
 _making: Final = _Making()
 
 
+def _count_oldest() -> int:
+    # Within one call of C: between two calls of Python another thread may run, and CPython refuses to finish
+    # a tuple of that thread (SystemError) to which this list refers.
+    return next(map(len, map(gc.get_objects, (_OLDEST_GENERATION,))))
+
+
 class _Freezing:
     """A callback of the collector, on the collecting thread.
 
@@ -101,7 +107,7 @@ class _Freezing:
             if self._looks_at_everything:
                 gc.unfreeze()
             return
-        left_count = len(gc.get_objects(_OLDEST_GENERATION))
+        left_count = _count_oldest()
         if self._looks_at_everything:
             self._lasting_count, self._since_count = max(left_count, MUCH_OBJECTS), 0
         elif left_count < MUCH_OBJECTS:

@@ -11,7 +11,7 @@ from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, Descr
 
 from sparklog.node.config.keys.controller_keys import BROKERS_PER_RACK_KEY, RACKS_KEY
 from sparklog.node.config.keys.rack_keys import NAMES_KEY
-from sparklog.node.config.size_request import configured_numbers, size_request
+from sparklog.node.config.size_request import configured_numbers, configured_rack_names, size_request
 from sparklog.node.metadata.cluster_size import ClusterSize, SizeChange, beyond
 from sparklog.node.metadata.schemas import ResourceType
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -63,10 +63,7 @@ def configured_size(cluster: ClusterClient) -> ConfiguredSize:
     if result.error_code is not ErrorCode.none:
         raise KafkaError(result.error_code, result.error_message or result.error_code.name)
     values = {each.name: each.value for each in result.configs if each.value}
-    return ConfiguredSize(
-        *configured_numbers(values),
-        tuple(name.strip() for name in values.get(NAMES_KEY, "").split(",") if name.strip()),
-    )
+    return ConfiguredSize(*configured_numbers(values), configured_rack_names(values))
 
 
 def alter_size(cluster: ClusterClient, change: SizeChange) -> None:

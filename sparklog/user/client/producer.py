@@ -387,16 +387,11 @@ class Producer:
         self._last_failure = error
 
     def _init_producer_id(self) -> None:
-        broker_id, channel = self._cluster.any_channel()
-        try:
-            response = channel.request(
-                InitProducerIdRequest(transactional_id=None, transaction_timeout=_NO_TRANSACTION_TIMEOUT)
-            )
-        except KafkaError:
-            self._cluster.disconnect(broker_id)
-            raise
+        response = self._cluster.ask_any(
+            InitProducerIdRequest(transactional_id=None, transaction_timeout=_NO_TRANSACTION_TIMEOUT)
+        )
         if response.error_code is not ErrorCode.none:
-            raise KafkaError(response.error_code, f"broker {broker_id} assigned no producer id")
+            raise KafkaError(response.error_code, "a broker assigned no producer id")
         self.producer_id = response.producer_id
         self.producer_epoch = response.producer_epoch
 

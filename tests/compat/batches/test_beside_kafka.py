@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.protocol.errors import ErrorCode
 from tests.cluster import LocalCluster
@@ -17,6 +19,7 @@ SEED = 31
 ANSWERS: Final = Path(__file__).with_name("answers.json")
 
 
+@pytest.mark.long
 def test_batches_at_random_are_taken_and_refused_as_kafka_does_and_what_is_taken_can_be_read(
     kafka_program: KafkaProgram, tmp_path: Path
 ) -> None:

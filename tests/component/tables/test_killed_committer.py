@@ -170,6 +170,7 @@ def newest(catalog: Catalog) -> int | None:
     return None if snapshot is None else snapshot.snapshot_id
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_rows_are_there_once_whenever_a_committer_is_killed(tmp_path: Path) -> None:
     """No record twice in any snapshot, none lost, and no file of a snapshot gone, wherever a kill comes."""

@@ -380,6 +380,7 @@ def with_brokers(
 
             asyncio.run(body())
 
+        run.__module__ = test.__module__
         run.__name__ = test.__name__
         run.__doc__ = test.__doc__
         return run

@@ -6,10 +6,11 @@ from dataclasses import replace
 from kio.schema.consumer_group_describe.v1.response import ConsumerGroupDescribeResponse
 
 from sparklog.executor.coordinators.groups.api.consumer_group_heartbeat import serves_consumer_groups
-from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator, answers_of
+from sparklog.executor.coordinators.groups.api.large_requests import answers_of
 from sparklog.executor.coordinators.groups.machine.consumer.description import undescribed_group
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.responses.authorized_operations import GROUP_OPERATIONS
 from sparklog.node.serving.requests import Deferred, Request, Response
@@ -18,8 +19,8 @@ from sparklog.protocol.errors import ErrorCode
 
 
 class ConsumerGroupDescribeHandler:
-    def __init__(self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinators: CoordinatorRuntime, image: Callable[[], MetadataImage]) -> None:
+        self._coordinators = coordinators
         self._image = image
 
     async def handle(self, request: Request) -> Response:
@@ -41,7 +42,7 @@ class ConsumerGroupDescribeHandler:
                 code = ErrorCode.invalid_group_id if serves else ErrorCode.unsupported_version
                 refused.complete(refuse(code))
                 return refused
-            return self._coordinator.submit(group_id, decide, refuse)
+            return self._coordinators.submit(group_id, decide, refuse)
 
         groups = await answers_of(body.group_ids, describe)
         return unthrottled(ConsumerGroupDescribeResponse, groups=tuple(groups))

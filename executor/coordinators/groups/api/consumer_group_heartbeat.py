@@ -5,12 +5,12 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.api.join_group import client_host, may_describe
 from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import (
     ConsumerGroupHeartbeat,
     heartbeat_error,
 )
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.node.metadata.features import GROUP_VERSION_FEATURE
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.serving.requests import Deferred, Request, Response
@@ -27,8 +27,8 @@ def serves_consumer_groups(image: MetadataImage) -> bool:
 
 
 class ConsumerGroupHeartbeatHandler:
-    def __init__(self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinators: CoordinatorRuntime, image: Callable[[], MetadataImage]) -> None:
+        self._coordinators = coordinators
         self._image = image
 
     def handle(self, request: Request) -> Deferred | Response:
@@ -60,7 +60,7 @@ class ConsumerGroupHeartbeatHandler:
             owned_partitions=None if body.topic_partitions is None else _by_topic(body.topic_partitions),
             may_describe=may_describe(request),
         )
-        return self._coordinator.submit(
+        return self._coordinators.submit(
             heartbeat.group_id,
             lambda machine, token, now: machine.consumer.consumer_group_heartbeat(heartbeat, token, now),
             heartbeat_error,

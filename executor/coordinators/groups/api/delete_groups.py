@@ -2,9 +2,10 @@
 
 from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
 
-from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator, answers_of
+from sparklog.executor.coordinators.groups.api.large_requests import answers_of
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.codec.versions import upgrade_in_steps
@@ -14,8 +15,8 @@ from sparklog.protocol.errors import ErrorCode
 class DeleteGroupsHandler:
     """Answers DeleteGroups when the tombstones are committed."""
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinators: CoordinatorRuntime) -> None:
+        self._coordinators = coordinators
 
     async def handle(self, request: Request) -> Response:
         """Delete the groups; one with many offsets in several batches."""
@@ -41,4 +42,4 @@ class DeleteGroupsHandler:
             error_code, records, is_done = machine.delete_group(group_id)
             return CoordinatorResult(records, (Reply(token, (error_code, is_done)),))
 
-        return self._coordinator.submit(group_id, decide, lambda error_code: (error_code, True))
+        return self._coordinators.submit(group_id, decide, lambda error_code: (error_code, True))

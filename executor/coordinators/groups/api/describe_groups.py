@@ -8,10 +8,11 @@ from kio.schema.describe_groups.v6.response import (
     DescribeGroupsResponse,
 )
 
-from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator, answers_of
+from sparklog.executor.coordinators.groups.api.large_requests import answers_of
 from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.node.responses.authorized_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.node.serving.throttling import unthrottled
@@ -23,8 +24,8 @@ FIRST_VERSION_OF_MISSING_GROUPS: Final = 6
 
 
 class DescribeGroupsHandler:
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinators: CoordinatorRuntime) -> None:
+        self._coordinators = coordinators
 
     async def handle(self, request: Request) -> Response:
         body = await upgrade_in_steps(request.body)
@@ -40,7 +41,7 @@ class DescribeGroupsHandler:
                     replies=(Reply(token, _missing(group_id, is_missing, request.api_version)),)
                 )
 
-            return self._coordinator.submit(
+            return self._coordinators.submit(
                 group_id, decide, lambda error_code: _refused(group_id, error_code)
             )
 

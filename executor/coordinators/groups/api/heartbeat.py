@@ -2,17 +2,17 @@
 
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 
-from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.membership import Heartbeat
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.errors import ErrorCode
 
 
 class HeartbeatHandler:
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinators: CoordinatorRuntime) -> None:
+        self._coordinators = coordinators
 
     def handle(self, request: Request) -> Deferred | Response:
         body = request.body
@@ -21,7 +21,7 @@ class HeartbeatHandler:
         heartbeat = Heartbeat(
             body.group_id, body.member_id, getattr(body, "group_instance_id", None), body.generation_id
         )
-        return self._coordinator.submit(heartbeat.group_id, GroupMachine.heartbeat, _refuse, heartbeat)
+        return self._coordinators.submit(heartbeat.group_id, GroupMachine.heartbeat, _refuse, heartbeat)
 
 
 def _refuse(error_code: ErrorCode) -> Response:

@@ -5,10 +5,10 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
 
-from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import join_error
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.membership import JoinGroup
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.node.acls.acl import AclOperation, AclResourceType
 from sparklog.node.acls.host import host_of
 from sparklog.node.serving.requests import Deferred, Request, Response
@@ -43,8 +43,8 @@ def _without_repetitions(protocols: Iterable[Any]) -> tuple[tuple[str, bytes], .
 class JoinGroupHandler:
     """Answers JoinGroup when the member's group has a new generation."""
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinators: CoordinatorRuntime) -> None:
+        self._coordinators = coordinators
 
     def handle(self, request: Request) -> Deferred | Response:
         body = upgrade(request.body)
@@ -73,7 +73,7 @@ class JoinGroupHandler:
             can_skip_assignment=version >= FIRST_VERSION_THAT_CAN_SKIP_ASSIGNMENT,
             may_describe=may_describe(request),
         )
-        return self._coordinator.submit(
+        return self._coordinators.submit(
             join.group_id,
             GroupMachine.join_group,
             lambda error_code: join_error(error_code, join.member_id),

@@ -2,9 +2,9 @@
 
 from kio.schema.leave_group.v5.response import LeaveGroupResponse
 
-from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.membership import LeaveGroup, LeavingMember
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.codec.versions import upgrade
@@ -12,8 +12,8 @@ from sparklog.protocol.errors import ErrorCode
 
 
 class LeaveGroupHandler:
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinators: CoordinatorRuntime) -> None:
+        self._coordinators = coordinators
 
     def handle(self, request: Request) -> Deferred | Response:
         body = upgrade(request.body)
@@ -23,7 +23,7 @@ class LeaveGroupHandler:
             body.group_id,
             tuple(LeavingMember(member.member_id, member.group_instance_id) for member in body.members),
         )
-        return self._coordinator.submit(leave.group_id, GroupMachine.leave_group, _refuse, leave)
+        return self._coordinators.submit(leave.group_id, GroupMachine.leave_group, _refuse, leave)
 
 
 def _refuse(error_code: ErrorCode) -> Response:

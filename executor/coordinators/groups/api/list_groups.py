@@ -7,9 +7,9 @@ from typing import Any, Final, TypeVarTuple
 from kio.schema.list_groups.v5.response import ListedGroup as ListedGroupResponse
 from kio.schema.list_groups.v5.response import ListGroupsResponse
 
-from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.node.serving.requests import Request, Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.node.serving.turns import held
@@ -23,8 +23,8 @@ _Event = TypeVarTuple("_Event")
 
 
 class ListGroupsHandler:
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinators: CoordinatorRuntime) -> None:
+        self._coordinators = coordinators
 
     async def handle(self, request: Request) -> Response:
         """Collect the group ids of each partition, and then their rows in slices.
@@ -36,16 +36,16 @@ class ListGroupsHandler:
         states = frozenset(state.strip().lower() for state in body.states_filter)
         types = frozenset(group_type.lower() for group_type in body.types_filter)
         rows: list[Any] = []
-        if not self._coordinator.is_complete():
+        if not self._coordinators.is_complete():
             return _refusal(ErrorCode.coordinator_not_available)
-        for partition in tuple(self._coordinator.partitions):
+        for partition in tuple(self._coordinators.partitions):
             error_code, group_ids = await self._ask(partition, _ids)
             while error_code is ErrorCode.none and (chunk := tuple(islice(group_ids, SLICE_GROUPS))):
                 error_code, listed = await self._ask(partition, _listed, chunk, states, types)
                 rows.extend(listed)
             if error_code not in (ErrorCode.none, ErrorCode.not_coordinator):
                 return _refusal(error_code)
-        if not self._coordinator.is_complete():  # a coordinator ended meanwhile
+        if not self._coordinators.is_complete():  # a coordinator ended meanwhile
             return _refusal(ErrorCode.coordinator_not_available)
         return unthrottled(ListGroupsResponse, error_code=ErrorCode.none, groups=tuple(rows))
 
@@ -57,7 +57,7 @@ class ListGroupsHandler:
     ) -> Any:
         await turn()
         return await held(
-            self._coordinator.submit_to(partition, decide, lambda error_code: (error_code, iter(())), *event)
+            self._coordinators.submit_to(partition, decide, lambda error_code: (error_code, iter(())), *event)
         )
 
 

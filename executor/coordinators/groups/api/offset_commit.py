@@ -6,18 +6,18 @@ from typing import Any, Final
 
 from kio.schema.offset_commit import v9, v10
 
-from sparklog.executor.coordinators.groups.api.committed_topics import (
+from sparklog.executor.coordinators.groups.api.offset_topics import (
+    FIRST_VERSION_WITH_TOPIC_IDS,
     CommittedTopics,
     Topics,
     all_refused,
     answer_commit,
     committed_topics,
 )
-from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
-from sparklog.executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import OffsetCommit, TopicErrors
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.node.serving.throttling import unthrottled
@@ -31,10 +31,10 @@ class OffsetCommitHandler:
     """Answers OffsetCommit when the offsets are committed."""
 
     def __init__(
-        self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage], *, max_batch_bytes: int
+        self, coordinators: CoordinatorRuntime, image: Callable[[], MetadataImage], *, max_batch_bytes: int
     ) -> None:
         """`max_batch_bytes`: size limit of a batch of the offsets' topic."""
-        self._coordinator = coordinator
+        self._coordinators = coordinators
         self._image = image
         self._max_batch_bytes = max_batch_bytes
 
@@ -61,13 +61,13 @@ class OffsetCommitHandler:
             retention_ms=None if retention_ms == -1 else retention_ms,
         )
 
-        def submit(topics: Topics, answer: Callable[[TopicErrors], Any]) -> Deferred:
+        def submit(topics: Topics) -> Deferred:
             def decide(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
                 records, errors = machine.commit_offsets(commit._replace(topics=topics), now)
-                return CoordinatorResult(records, (Reply(token, answer(errors)),))
+                return CoordinatorResult(records, (Reply(token, errors),))
 
-            return self._coordinator.submit(
-                commit.group_id, decide, lambda error_code: answer(all_refused(topics, error_code))
+            return self._coordinators.submit(
+                commit.group_id, decide, lambda error_code: all_refused(topics, error_code)
             )
 
         return await answer_commit(checked, respond, submit)

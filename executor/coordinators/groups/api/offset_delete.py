@@ -8,11 +8,11 @@ from kio.schema.offset_delete.v0.response import (
     OffsetDeleteResponseTopic,
 )
 
-from sparklog.executor.coordinators.groups.api.chunks import Chunk, in_chunks
-from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
-from sparklog.executor.coordinators.groups.api.topic_names import named_topic
+from sparklog.executor.coordinators.groups.api.large_requests import Chunk, in_chunks
+from sparklog.executor.coordinators.groups.api.offset_topics import named_topic
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.node.serving.throttling import unthrottled
@@ -24,8 +24,8 @@ from sparklog.protocol.errors import ErrorCode
 class OffsetDeleteHandler:
     """Answers OffsetDelete when the tombstones are committed."""
 
-    def __init__(self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinators: CoordinatorRuntime, image: Callable[[], MetadataImage]) -> None:
+        self._coordinators = coordinators
         self._image = image
 
     async def handle(self, request: Request) -> Response:
@@ -69,7 +69,7 @@ class OffsetDeleteHandler:
             error_code, records, errors = machine.offsets.delete(group_id, topics)
             return CoordinatorResult(records, (Reply(token, (error_code, errors)),))
 
-        return self._coordinator.submit(group_id, decide, lambda error_code: (error_code, ()))
+        return self._coordinators.submit(group_id, decide, lambda error_code: (error_code, ()))
 
 
 def _error(error_code: ErrorCode) -> Response:

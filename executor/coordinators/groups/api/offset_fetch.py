@@ -5,12 +5,12 @@ from typing import Any, Final
 
 from kio.schema.offset_fetch import v7, v9, v10
 
-from sparklog.executor.coordinators.groups.api.chunks import in_chunks
-from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
-from sparklog.executor.coordinators.groups.api.topic_names import FIRST_VERSION_WITH_TOPIC_IDS, named_topic
+from sparklog.executor.coordinators.groups.api.large_requests import in_chunks
+from sparklog.executor.coordinators.groups.api.offset_topics import FIRST_VERSION_WITH_TOPIC_IDS, named_topic
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.offsets import FetchedOffset, OffsetFetch
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.serving.requests import Request, Response
 from sparklog.node.serving.throttling import unthrottled
@@ -27,8 +27,8 @@ _Topics = dict[Any, list[FetchedOffset]]
 
 
 class OffsetFetchHandler:
-    def __init__(self, coordinator: GroupCoordinator, image: Callable[[], MetadataImage]) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinators: CoordinatorRuntime, image: Callable[[], MetadataImage]) -> None:
+        self._coordinators = coordinators
         self._image = image
 
     async def handle(self, request: Request) -> Response:
@@ -103,14 +103,14 @@ class OffsetFetchHandler:
         def decide(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
             return CoordinatorResult(replies=(Reply(token, machine.offsets.committed_partitions(fetch)),))
 
-        return await held(self._coordinator.submit(fetch.group_id, decide, _refuse))
+        return await held(self._coordinators.submit(fetch.group_id, decide, _refuse))
 
     async def _fetch(self, fetch: OffsetFetch) -> Any:
         def decide(machine: GroupMachine, token: Token, now: Now) -> CoordinatorResult:
             return CoordinatorResult(replies=(Reply(token, machine.offsets.fetch(fetch)),))
 
         return await held(
-            self._coordinator.submit(fetch.group_id, decide, lambda error_code: (_refuse(error_code), ()))
+            self._coordinators.submit(fetch.group_id, decide, lambda error_code: (_refuse(error_code), ()))
         )
 
 

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from sparklog.executor.coordinators.groups.api.group_coordinator import GroupCoordinator
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import sync_response
 from sparklog.executor.coordinators.groups.machine.group_machine import GroupMachine
 from sparklog.executor.coordinators.groups.machine.membership import SyncGroup
+from sparklog.executor.coordinators.runtime import CoordinatorRuntime
 from sparklog.node.serving.requests import Deferred, Request, Response
 from sparklog.protocol.codec.versions import upgrade
 from sparklog.protocol.errors import ErrorCode
@@ -17,8 +17,8 @@ FIRST_VERSION_WITH_PROTOCOLS: Final = 5
 class SyncGroupHandler:
     """Answers SyncGroup when the leader has sent the assignment."""
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinators: CoordinatorRuntime) -> None:
+        self._coordinators = coordinators
 
     def handle(self, request: Request) -> Deferred | Response:
         body = upgrade(request.body)
@@ -37,6 +37,6 @@ class SyncGroupHandler:
             protocol_name=body.protocol_name,
             assignments=tuple((each.member_id, each.assignment) for each in body.assignments),
         )
-        return self._coordinator.submit(
+        return self._coordinators.submit(
             sync.group_id, GroupMachine.sync_group, sync_response, sync, waits_for_others=True
         )

@@ -87,8 +87,9 @@ class Leader:
         lead(log)
         self.quorum = QuorumLeader(6, VOTERS, 41, wanted_voters=(1,), fetch_timeout_ms=1_000, now_ms=0)
         self.commits: list[MetadataImage] = []
+        controller = Controller(CLUSTER_ID, BrokerConfig.from_mapping({}), uuid4, image_of(log))
         commit_queue = CommitQueue(
-            Controller(CLUSTER_ID, BrokerConfig.from_mapping({}), uuid4, image_of(log)),
+            controller,
             log,
             later=lambda action: None,
             on_append=lambda: None,
@@ -97,7 +98,7 @@ class Leader:
         )
         commit_queue.submit(ControllerResult((), None), lambda reply: None)
         self.fetches = MetadataFetches(
-            CLUSTER_ID, log, self.quorum, commit_queue, lambda key, leader_epoch: None
+            CLUSTER_ID, log, self.quorum, controller, commit_queue, lambda key, leader_epoch: None
         )
 
     @property

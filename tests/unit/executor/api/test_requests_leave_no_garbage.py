@@ -8,6 +8,7 @@ from sparklog.executor.api.produce.delayed_produce import DelayedProduce
 from sparklog.executor.api.write_txn_markers import _Writes
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from tests.garbage import uncollected
+from tests.own_process import in_own_process
 from tests.unit.executor.api.test_write_txn_markers import marker
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import batch, delete_records, produce, rows
@@ -17,6 +18,7 @@ MANY = 20
 OF_REQUESTS = (DelayedProduce, _Writes, _Deletions)
 
 
+@in_own_process
 @with_brokers(count=2)
 async def test_requests_leave_no_garbage(brokers: Brokers) -> None:
     """Whatever is there when a broker freezes what lasts would stay for ever."""
@@ -38,6 +40,7 @@ async def test_requests_leave_no_garbage(brokers: Brokers) -> None:
         await until(lambda: not left(), "nothing is left")
 
 
+@in_own_process
 @with_brokers(count=2)
 async def test_requests_whose_client_has_gone_leave_no_garbage(brokers: Brokers) -> None:
     """What they wait for comes, or not, when nobody wants the answer any more."""

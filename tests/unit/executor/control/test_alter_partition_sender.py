@@ -7,8 +7,7 @@ from uuid import UUID
 
 from kio.schema.alter_partition.v3.response import AlterPartitionResponse, PartitionData, TopicData
 
-from sparklog.executor.control.broker_requests import BrokerRequests
-from sparklog.executor.control.senders import AlterPartitionSender
+from sparklog.executor.control.senders import AlterPartitionSender, BrokerRequests
 from sparklog.executor.partitions.machine.events import IsrProposalAnswered, ProposeIsr
 from sparklog.node.serving.requests import Deferred, Request
 from sparklog.protocol.codec.apis import ApiKey

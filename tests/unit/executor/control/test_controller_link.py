@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from kio.schema.allocate_producer_ids.v0.response import AllocateProducerIdsResponse
 
-from sparklog.executor.control.broker_requests import BrokerRequests
 from sparklog.executor.control.controller_link import ControllerLink, ControllerUnreachableError
-from sparklog.executor.control.senders import ProducerIdBlocks
+from sparklog.executor.control.senders import BrokerRequests, ProducerIdBlocks
 from sparklog.node.serving.requests import Deferred, Request
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.errors import ErrorCode

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from kio.schema.allocate_producer_ids.v0.response import AllocateProducerIdsResponse
 
-from sparklog.executor.control.broker_requests import BrokerRequests
-from sparklog.executor.control.senders import ProducerIdBlocks
+from sparklog.executor.control.senders import BrokerRequests, ProducerIdBlocks
 from sparklog.node.serving.requests import Request
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.errors import ErrorCode, KafkaError

@@ -7,7 +7,7 @@ from typing import Any
 
 from sparklog.executor.coordinators.coordinator import Coordinator
 from sparklog.executor.coordinators.coordinator_kind import CoordinatorKind
-from sparklog.executor.coordinators.groups.api.verified_transaction import verify_in
+from sparklog.executor.coordinators.groups.api.txn_offset_commit import verify_in
 from sparklog.executor.coordinators.machine.coordinator_machine import (
     CoordinatorRecord,
     CoordinatorResult,
@@ -29,6 +29,7 @@ from sparklog.node.storage.producers.transaction_markers import EndTransactionMa
 from sparklog.protocol.codec.steps import in_one_go
 from sparklog.protocol.errors import ErrorCode
 from tests.garbage import uncollected
+from tests.own_process import in_own_process
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 
 TOPIC = "numbers"
@@ -419,6 +420,7 @@ async def test_runtime_keeps_what_a_transaction_wrote_until_its_marker(brokers: 
     assert (runtime.machine.numbers, runtime.machine.pending) == ({"a": 1}, {})
 
 
+@in_own_process
 @with_brokers()
 async def test_coordinator_that_has_ended_is_no_garbage(brokers: Brokers) -> None:
     """It has its replica, and that the files of a partition that went elsewhere."""

@@ -2,12 +2,13 @@
 
 import pytest
 
-from sparklog.executor.partitions.reader_distance import ReaderDistance, reader_distance
 from sparklog.executor.partitions.traffic import (
     CHOICE_INTERVAL_MS,
     REPORTED_TOPICS,
     BrokerTraffic,
+    ReaderDistance,
     TrafficMeters,
+    reader_distance,
 )
 from sparklog.node.metrics import server
 from sparklog.node.metrics.names import Metric

@@ -17,8 +17,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
-from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
+from sparklog.executor.coordinators.groups.machine.classic.group import (
+    ClassicGroup,
+    ClassicGroupState,
+    ClassicMember,
+)
 from sparklog.executor.coordinators.groups.machine.classic.rebalance import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     Rebalances,
@@ -43,8 +46,13 @@ from sparklog.executor.coordinators.groups.machine.membership import (
     Replay,
     SyncGroup,
 )
-from sparklog.executor.coordinators.groups.machine.outcome import Outcome
-from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import (
+    CoordinatorResult,
+    Now,
+    Outcome,
+    Reply,
+    Token,
+)
 from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.executor.coordinators.records.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from sparklog.node.metadata.delta import MetadataDelta

@@ -18,12 +18,20 @@ from typing import Final
 from kio.schema.join_group.v9.response import JoinGroupResponse, JoinGroupResponseMember
 from kio.schema.sync_group.v5.response import SyncGroupResponse
 
-from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
-from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
+from sparklog.executor.coordinators.groups.machine.classic.group import (
+    ClassicGroup,
+    ClassicGroupState,
+    ClassicMember,
+)
 from sparklog.executor.coordinators.groups.machine.classic.records import generation_record
 from sparklog.executor.coordinators.groups.machine.group import Group
-from sparklog.executor.coordinators.groups.machine.outcome import Outcome
-from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import (
+    CoordinatorResult,
+    Now,
+    Outcome,
+    Reply,
+    Token,
+)
 from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.errors import ErrorCode

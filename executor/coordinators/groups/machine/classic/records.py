@@ -8,8 +8,11 @@ Source: Kafka's GroupCoordinatorRecordHelpers and GroupMetadataManager.replay.
 
 from collections.abc import Mapping
 
-from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicGroupState
-from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
+from sparklog.executor.coordinators.groups.machine.classic.group import (
+    ClassicGroup,
+    ClassicGroupState,
+    ClassicMember,
+)
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord
 from sparklog.executor.coordinators.records.consumer_offsets import (
     GroupMetadataKey,

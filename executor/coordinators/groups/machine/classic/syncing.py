@@ -22,8 +22,13 @@ from sparklog.executor.coordinators.groups.machine.membership import (
     LeavingMember,
     SyncGroup,
 )
-from sparklog.executor.coordinators.groups.machine.outcome import Outcome
-from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import (
+    CoordinatorResult,
+    Now,
+    Outcome,
+    Reply,
+    Token,
+)
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.errors import ErrorCode
 

@@ -23,8 +23,7 @@ from sparklog.executor.coordinators.groups.machine.membership import (
     LeaveGroup,
     SyncGroup,
 )
-from sparklog.executor.coordinators.groups.machine.outcome import Outcome
-from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Outcome, Token
 from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.node.config import BrokerConfig
 from sparklog.node.metadata.delta import MetadataDelta

@@ -15,8 +15,7 @@ import logging
 from collections.abc import Collection, Mapping, Set
 from uuid import UUID
 
-from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup
-from sparklog.executor.coordinators.groups.machine.classic.member import ClassicMember
+from sparklog.executor.coordinators.groups.machine.classic.group import ClassicGroup, ClassicMember
 from sparklog.executor.coordinators.groups.machine.classic.records import assigned_generation
 from sparklog.executor.coordinators.groups.machine.consumer import records
 from sparklog.executor.coordinators.groups.machine.consumer.consumer_protocol import (

@@ -38,8 +38,13 @@ from sparklog.executor.coordinators.groups.machine.consumer.member import (
 from sparklog.executor.coordinators.groups.machine.consumer.reconciliation import ReportedPartitions
 from sparklog.executor.coordinators.groups.machine.consumer.replay import replayed_alone
 from sparklog.executor.coordinators.groups.machine.membership import MayDescribe
-from sparklog.executor.coordinators.groups.machine.outcome import Outcome
-from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now, Reply, Token
+from sparklog.executor.coordinators.machine.coordinator_machine import (
+    CoordinatorResult,
+    Now,
+    Outcome,
+    Reply,
+    Token,
+)
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.errors import ErrorCode, KafkaError
 

@@ -57,6 +57,13 @@ def tables_of(store: dict[str, str], catalog: dict[str, str]) -> TopicTables:
     return TopicTables(opened, config, 1, owns_store, lambda *_: None)
 
 
+def new_catalog(directory: Path, warehouse: str) -> dict[str, str]:
+    """Return the properties of an empty catalogue, made before two open it at once to make it."""
+    properties = {"uri": f"sqlite:///{directory}/catalogue.db", "warehouse": warehouse}
+    load_catalog("sparklog", **properties)
+    return properties
+
+
 async def append(brokers: Brokers, topic_id: UUID, *records: tuple[int, bytes]) -> None:
     """Produce a batch of (day, value)."""
     channel = await brokers.connect(0)
@@ -83,7 +90,7 @@ async def table_with(catalog: dict[str, str], row_count: int) -> Table:
 
 def test_table_by_day_has_typed_columns_and_files_of_one_day(tmp_path: Path) -> None:
     """Copies are cut at midnight, a batch of two days is divided, and the schema changes meanwhile."""
-    catalog = {"uri": f"sqlite:///{tmp_path}/catalogue.db", "warehouse": tmp_path.as_uri()}
+    catalog = new_catalog(tmp_path, tmp_path.as_uri())
 
     async def play() -> None:
         async with tiered_brokers(tmp_path) as brokers:
@@ -124,7 +131,7 @@ def test_table_by_day_has_typed_columns_and_files_of_one_day(tmp_path: Path) -> 
 def test_table_in_s3_is_written_with_the_credentials_of_the_tier(tmp_path: Path) -> None:
     """Files, metadata and catalogue entries name the bucket; a reader with its own access finds all rows."""
     uri = f"s3://{BUCKET}/{tmp_path.name}"
-    catalog = {"uri": f"sqlite:///{tmp_path}/catalogue.db", "warehouse": uri}
+    catalog = new_catalog(tmp_path, uri)
 
     async def play(options: dict[str, str]) -> None:
         config = {
@@ -155,7 +162,7 @@ def test_table_in_s3_is_written_with_the_credentials_of_the_tier(tmp_path: Path)
 
 def test_finished_table_of_a_deleted_topic_is_not_begun_again(tmp_path: Path) -> None:
     """It keeps its rows, and may be somebody else's by now; each driver would commit to it once more."""
-    catalog = {"uri": f"sqlite:///{tmp_path}/catalogue.db", "warehouse": tmp_path.as_uri()}
+    catalog = new_catalog(tmp_path, tmp_path.as_uri())
     finished, unfinished = (
         TableMarker("t", UUID(int=number), f"topics.t{number}", Retention.FOREVER, "none", 1)
         for number in (1, 2)

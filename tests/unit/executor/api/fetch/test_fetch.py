@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sparklog.executor.api.fetch.fetch_context import FetchContext
+from sparklog.executor.api.fetch.fetch_sessions import FetchContext
 from sparklog.executor.partitions.replica import Replica
 from sparklog.node.calling.channel import Channel
 from sparklog.node.serving.requests import Deferred, Request
@@ -20,6 +20,7 @@ from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.batch import iterate_headers, read_header
 from tests.garbage import uncollected
 from tests.open_files import open_below
+from tests.own_process import in_own_process
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.requests import MILLISECOND, batch, fetch, produce, rows
 
@@ -542,11 +543,15 @@ def test_session_used_while_a_long_request_is_read_leaves_nothing_registered(
         begun = in_one_go(ask(first, everything, session_epoch=0))
         steps = ask(first, everything, session_id=begun.session_id, session_epoch=1)
         steps.send(None)
-        ask(second, {}, session_id=begun.session_id, session_epoch=2, forgotten=(last,))
+        next_steps = ask(second, {}, session_id=begun.session_id, session_epoch=2, forgotten=(last,))
+        next_steps.send(None)
         if happens == "closed":
+            next_steps.close()  # as a connection does with the coroutines of its requests
             for callback in second.close_callbacks:
                 callback()
         in_one_go(steps)
+        if happens == "forgotten":
+            in_one_go(next_steps)
         readers = [
             number for number in everything if brokers.replica(0, topic_id, number).progress.consumer_readers
         ]
@@ -666,6 +671,7 @@ def test_fetch_of_every_version_by_a_stranger_that_says_it_follows_is_refused(
     body(tmp_path)
 
 
+@in_own_process
 @with_brokers(count=1)
 async def test_fetch_without_a_session_leaves_no_garbage(brokers: Brokers) -> None:
     """Two objects a partition that refer to each other: librdkafka asks for thousands, again and again."""

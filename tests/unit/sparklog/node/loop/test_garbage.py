@@ -1,6 +1,8 @@
-"""What full collections look at in a broker's process."""
+"""What full collections look at in the process of a broker: each test has one that has just started."""
 
 import gc
+import sys
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +34,7 @@ def looks() -> Iterator[list[int]]:
         gc.callbacks.remove(collecting)
 
 
+@in_own_process
 def test_full_collections_look_at_what_is_new_when_very_much_is_kept() -> None:
     """Ten thousand logs are half a million objects: looked at together they hold the loop."""
     with freezing_survivors():
@@ -46,6 +49,7 @@ def test_full_collections_look_at_what_is_new_when_very_much_is_kept() -> None:
     assert sum(count >= 6 * MUCH_OBJECTS for count in looked_at) <= doublings + 1
 
 
+@in_own_process
 def test_collections_look_at_what_is_new_only_when_a_step_makes_objects_that_last() -> None:
     """The files of a table are as many objects as the rest of the controller's process: it has doubled."""
     with freezing_survivors():
@@ -59,6 +63,7 @@ def test_collections_look_at_what_is_new_only_when_a_step_makes_objects_that_las
     assert max(looked_at) < before
 
 
+@in_own_process
 def test_collections_do_not_look_at_everything_when_what_was_frozen_has_gone() -> None:
     """Tables are compared again and again; the process is not larger for it."""
     with freezing_survivors():
@@ -71,6 +76,7 @@ def test_collections_do_not_look_at_everything_when_what_was_frozen_has_gone() -
     assert max(looked_at) < before
 
 
+@in_own_process
 def test_collections_look_at_everything_when_the_process_has_doubled_beside_such_steps() -> None:
     """Objects that comparisons of tables made and dropped for days must not hide garbage of others."""
     with freezing_survivors():
@@ -100,6 +106,28 @@ def test_cycles_among_few_objects_are_found_however_old_they_are() -> None:
         assert seen() is None
 
 
+@in_own_process
+def test_collections_leave_what_another_thread_is_making_alone() -> None:
+    """CPython ends `tuple(generator)` with a SystemError if anything else refers to the unfinished tuple."""
+    sys.setswitchinterval(1e-6)
+    refused: list[SystemError] = []
+
+    def make_tuples() -> None:
+        for _ in range(10_000):
+            try:
+                tuple(number for number in range(1_000))
+            except SystemError as error:
+                refused.append(error)
+
+    maker = threading.Thread(target=make_tuples)
+    with freezing_survivors():
+        maker.start()
+        while maker.is_alive():
+            gc.collect()
+    assert refused == []
+
+
+@in_own_process
 def test_collector_is_as_before_when_the_broker_has_ended() -> None:
     """Spark may give the process to another task."""
     before = gc.get_threshold(), list(gc.callbacks)

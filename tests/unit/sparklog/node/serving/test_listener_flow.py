@@ -15,6 +15,7 @@ from sparklog.node.serving.turns import TURN_S
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.errors import ErrorCode
 from tests.garbage import uncollected
+from tests.own_process import in_own_process
 from tests.unit.sparklog.node.serving.serving import (
     HEARTBEAT_ONLY,
     BytesRegion,
@@ -281,6 +282,7 @@ def test_answer_for_which_there_is_no_thread_keeps_no_other_back(caplog: pytest.
     assert "can't start new thread" in caplog.text
 
 
+@in_own_process
 def test_connection_that_is_closed_is_no_garbage() -> None:
     """What only a collection finds is there until the next, which looks at everything there is."""
 

@@ -26,6 +26,7 @@ from sparklog.protocol.codec.steps import in_one_go
 from tests.amplification.cluster import Listening, Target, attacked_cluster
 from tests.amplification.measures import peak_memory_bytes, traced_memory
 from tests.amplification.shapes import Contents, Known, Shape, frame_of, shapes_of
+from tests.own_process import in_own_process
 
 KNOWN: Final = Known("t", UUID(int=1))
 SMALL_BYTES: Final = 1 << 20
@@ -116,6 +117,7 @@ def attacks(listening: Listening) -> Iterator[Shape]:
                 yield shape
 
 
+@in_own_process
 def test_largest_request_of_every_api_takes_no_more_memory_with_its_answer_than_one_may(
     tmp_path: Path,
 ) -> None:

@@ -12,7 +12,6 @@ from uuid import UUID, uuid4
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.executor.coordinators.groups.api.committed_topics import DECIDED_AT_ONCE
 from sparklog.executor.coordinators.groups.api.delete_groups import DeleteGroupsHandler
 from sparklog.executor.coordinators.groups.api.describe_groups import DescribeGroupsHandler
 from sparklog.executor.coordinators.groups.api.heartbeat import HeartbeatHandler
@@ -22,6 +21,7 @@ from sparklog.executor.coordinators.groups.api.list_groups import ListGroupsHand
 from sparklog.executor.coordinators.groups.api.offset_commit import OffsetCommitHandler
 from sparklog.executor.coordinators.groups.api.offset_delete import OffsetDeleteHandler
 from sparklog.executor.coordinators.groups.api.offset_fetch import OffsetFetchHandler
+from sparklog.executor.coordinators.groups.api.offset_topics import DECIDED_AT_ONCE
 from sparklog.executor.coordinators.groups.api.sync_group import SyncGroupHandler
 from sparklog.executor.coordinators.groups.api.txn_offset_commit import TxnOffsetCommitHandler
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult

@@ -1,22 +1,27 @@
-"""Topics of a commit: the partitions that exist, and the response for each.
+"""Topics of requests about offsets: by name, or by id from version 10 of OffsetCommit and OffsetFetch.
+
+Offsets are committed under names, with the id of the topic that has the name now. Of a commit, the partitions
+that exist are decided, and each gets its response.
 
 A commit of very many partitions is divided, each part decided like a request of its own: each partition has
 its own error code, and a batch of all would keep the loop for half a second. (Kafka makes one batch of it, on
 a thread that serves other groups.)
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sparklog.executor.coordinators.groups.api.group_coordinator import answers_of
-from sparklog.executor.coordinators.groups.api.topic_names import NamedTopic, named_topic
+from sparklog.executor.coordinators.groups.api.large_requests import answers_of
 from sparklog.executor.coordinators.groups.machine.offsets import CommittedPartition, TopicErrors
 from sparklog.node.metadata.image import MetadataImage
+from sparklog.node.metadata.registrations import PartitionRegistration
 from sparklog.node.serving.requests import Deferred, Response
 from sparklog.protocol.codec.steps import in_one_go, turn
 from sparklog.protocol.errors import ErrorCode
+
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
 SMALLEST_RECORD_BYTES: Final = 40
 """Lower bound of a committed offset's record: a commit that exceeds a batch by it is refused."""
@@ -28,6 +33,28 @@ DECIDED_AT_ONCE: Final = 500
 """Partitions in one batch; some milliseconds of work."""
 
 Topics = tuple[tuple[str, UUID | None, tuple[CommittedPartition, ...]], ...]
+
+
+class NamedTopic(NamedTuple):
+    named: Any
+    """Name or id, as the response repeats it."""
+    name: str
+    topic_id: UUID | None
+    partitions: Mapping[int, PartitionRegistration]
+    error_code: ErrorCode
+    """Error if there is no such topic."""
+
+
+def named_topic(image: MetadataImage, topic: Any, *, by_id: bool) -> NamedTopic:
+    if by_id:
+        found = None if topic.topic_id is None else image.topics.by_id.get(topic.topic_id)
+        if found is None:
+            return NamedTopic(topic.topic_id, "", topic.topic_id, {}, ErrorCode.unknown_topic_id)
+        return NamedTopic(topic.topic_id, found.name, found.topic_id, found.partitions, ErrorCode.none)
+    found = image.topics.by_name.get(topic.name)
+    if found is None:
+        return NamedTopic(topic.name, topic.name, None, {}, ErrorCode.unknown_topic_or_partition)
+    return NamedTopic(topic.name, topic.name, found.topic_id, found.partitions, ErrorCode.none)
 
 
 class CommittedTopics(NamedTuple):
@@ -112,13 +139,13 @@ def all_refused(topics: Topics, error_code: ErrorCode) -> TopicErrors:
 async def answer_commit(
     checked: CommittedTopics,
     respond: Callable[[TopicErrors], Awaitable[Response]],
-    submit: Callable[[Topics, Callable[[TopicErrors], Any]], Deferred],
+    submit: Callable[[Topics], Deferred],
 ) -> Response:
-    """Answer a commit; `submit` passes topics to the coordinator, and a function for their errors.
+    """Answer a commit; `submit` passes topics to the coordinator, whose reply is their errors.
 
-    Most commits have few partitions, and their response is built with the decision.
+    Most commits have few partitions, and their response is built in one go.
     """
     if checked.item_count <= AT_ONCE:
-        return submit(checked.topics, lambda errors: in_one_go(respond(errors)))
-    decided = await answers_of(checked.parts(), lambda topics: submit(topics, lambda errors: errors))
+        return in_one_go(respond(await submit(checked.topics)))
+    decided = await answers_of(checked.parts(), submit)
     return await respond([*chain.from_iterable(decided)])
