@@ -38,7 +38,7 @@ from typing import Final
 
 from sparklog.driver.controller.machine.balancing.broker_roles import BrokerRoles
 from sparklog.driver.controller.machine.balancing.copy_slots import CopySlots
-from sparklog.driver.controller.machine.balancing.disks import DiskReport, MeasuredDisks
+from sparklog.driver.controller.machine.balancing.disks import MeasuredDisks
 from sparklog.driver.controller.machine.balancing.goals import GOALS, PursuedGoal
 from sparklog.driver.controller.machine.balancing.left_alone import LeftAlone
 from sparklog.driver.controller.machine.balancing.moves import Goal, Move, Search, Surroundings, moves_off
@@ -116,19 +116,9 @@ class Balancer:
 
     def disks_reported(self, broker_id: BrokerId, measured: MeasuredDisks) -> None:
         """Note the use of a broker's disks; sizes of partitions that are not known are left out."""
-        topics, sizes = self._cluster.image.topics.by_name, measured.replica_bytes
+        topics = self._cluster.image.topics.by_name
         held = len(self._placed.held.get(broker_id, ()))
-        other_bytes = sum(each.log_bytes for each in measured.volumes.values()) - sum(sizes.values())
-        report = DiskReport(
-            measured.volumes,
-            {
-                TopicIdPartition(topics[name].topic_id, number): size_bytes
-                for (name, number), size_bytes in sizes.items()
-                if name in topics
-            },
-            max(0, other_bytes) // max(1, held - len(sizes)),
-            measured.measured_ms,
-        )
+        report = measured.report(lambda name: topics[name].topic_id if name in topics else None, held)
         self._placed.disks.reported(broker_id, report)
 
     def step(self, now_ms: int) -> list[MetadataRecord]:

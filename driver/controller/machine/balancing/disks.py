@@ -22,9 +22,10 @@ Pure. Order for the caller: `found` for each partition at first; `note_time` at 
 """
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from sparklog.node.metadata.image import PartitionRegistration
 from sparklog.protocol.types import BrokerId, TopicIdPartition, TopicPartition
@@ -51,6 +52,20 @@ class MeasuredDisks(NamedTuple):
     """The sizes of its largest replicas."""
     measured_ms: int
     """The measurement is not older than this."""
+
+    def report(self, topic_id: Callable[[str], UUID | None], held: int) -> "DiskReport":
+        """Return the same by topic ids, without unknown topics; the broker holds so many replicas."""
+        other_bytes = sum(each.log_bytes for each in self.volumes.values()) - sum(self.replica_bytes.values())
+        return DiskReport(
+            self.volumes,
+            {
+                TopicIdPartition(found, number): size_bytes
+                for (name, number), size_bytes in self.replica_bytes.items()
+                if (found := topic_id(name)) is not None
+            },
+            max(0, other_bytes) // max(1, held - len(self.replica_bytes)),
+            self.measured_ms,
+        )
 
 
 class DiskReport(NamedTuple):
