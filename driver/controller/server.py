@@ -25,8 +25,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 from sparklog.driver.controller.active_controller import ActiveController, ControlledCluster, WonElection
 from sparklog.driver.controller.bootstrap_listeners import BootstrapListeners
 from sparklog.driver.controller.controller_metrics import ControllerMetrics
-from sparklog.driver.controller.disk_reports import DiskReports
 from sparklog.driver.controller.errors import DeposedError, StaleDirectoriesError
+from sparklog.driver.controller.load_reports import LoadReports
 from sparklog.driver.controller.machine.live_brokers import LiveBrokers
 from sparklog.driver.controller.machine.placement import UsableBroker
 from sparklog.driver.controller.machine.rack_conflicts import rack_conflict
@@ -446,7 +446,7 @@ class ControllerServer:
                 WonElection(lead=lead, announced=self._candidate.announced_brokers, image=image),
                 channels,
                 self._intake,
-                DiskReports(self.broker_metrics.latest),
+                LoadReports(self.broker_metrics.latest),
                 self,
             )
             active_controller.begin()

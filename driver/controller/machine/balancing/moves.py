@@ -16,11 +16,16 @@ The goals, the stronger first; no move for one of them harms a stronger one:
    (`moves_to_lighter_brokers`).
 5. Brokers are the preferred leaders of equal numbers of partitions (`changes_of_preferred_leaders`). This
    copies nothing: the order of the replicas changes.
+6. Clients write equally many bytes to brokers, and then read equally many from them
+   (`traffic_moves`). This copies nothing either: a leadership moves, or two change places.
+   Where the traffic is not known there are no such goals.
 
 Searches end: a move of the first two lowers the number of violations, one of the third the bytes outside of
-the bounds (`disks`), one of the last two lowers the sum of the squares of the brokers' numbers. `is_uneven`
-decides whether a search for the last two is worth a move: it allows more difference than they leave, so that
-a balanced cluster stays as it is. So do the bounds of disks.
+the bounds (`disks`), one of the next two lowers the sum of the squares of the brokers' numbers; one of the
+last, or two together, lower the squares of the bytes outside of their bounds (`leader_traffic`), and raise no
+sum of squares. `is_uneven` decides whether a search for equal numbers is worth a move: it allows more
+difference than they leave, so that a balanced cluster stays as it is. So do the bounds of disks and of
+traffic.
 """
 
 from collections import Counter
@@ -40,6 +45,8 @@ class Goal(Enum):
     DISKS = "disks equally full"
     REPLICAS = "equal numbers of replicas"
     LEADERS = "equal numbers of leaders"
+    BYTES_IN = "equally many bytes in"
+    BYTES_OUT = "equally many bytes out"
 
 
 class Move(NamedTuple):
@@ -64,7 +71,7 @@ _QUICK_LOOKS: Final = 16
 """Looks at partitions that turn out not to move, which count as one."""
 _LIGHTER_IN_A_RACK: Final = 2
 """The lightest brokers of a rack that are looked at for a replica, beside those that may have one."""
-_SMALLEST_PART_OF_EXCESS: Final = 1_000
+SMALLEST_PART_OF_EXCESS: Final = 1_000
 """Replicas that are a smaller part of the bytes that a broker has too many of are not worth a move."""
 _ALLOWED_DIFFERENCE: Final = 2
 _ALLOWED_SHARE: Final = 0.2
@@ -153,7 +160,7 @@ def moves_to_emptier_disks(placed: PlacedReplicas, surroundings: Surroundings) -
                 limits = disks.limits(racks)
                 if limits is None:
                     return
-            if size_bytes * _SMALLEST_PART_OF_EXCESS < limits.excess_bytes(source):
+            if size_bytes * SMALLEST_PART_OF_EXCESS < limits.excess_bytes(source):
                 break
             if not _has_too_much(limits, source, racks):
                 break
@@ -333,14 +340,21 @@ def _lightened(
 def _led_by(
     placed: PlacedReplicas, partition: TopicIdPartition, broker_id: BrokerId, evens_topic: bool
 ) -> Move | None:
-    replicas = placed.replicas[partition]
-    leader, topic_id, of_topic = replicas[0], partition.topic_id, placed.led_of_topic
+    leader, topic_id, of_topic = placed.replicas[partition][0], partition.topic_id, placed.led_of_topic
     if placed.led[leader] - placed.led[broker_id] < _SMALLEST_DIFFERENCE:
         return None
     if evens_topic and of_topic[broker_id][topic_id] >= of_topic[leader][topic_id]:
         return None
-    swapped = {leader: broker_id, broker_id: leader}
-    return Move(partition, replicas, tuple(swapped.get(each, each) for each in replicas), Goal.LEADERS)
+    return leading_instead(placed, partition, broker_id, Goal.LEADERS)
+
+
+def leading_instead(
+    placed: PlacedReplicas, partition: TopicIdPartition, broker_id: BrokerId, goal: Goal
+) -> Move:
+    """Return the move by which another replica becomes the preferred leader."""
+    replicas = placed.replicas[partition]
+    swapped = {replicas[0]: broker_id, broker_id: replicas[0]}
+    return Move(partition, replicas, tuple(swapped.get(each, each) for each in replicas), goal)
 
 
 def _replaced(

@@ -3,6 +3,7 @@
 
 from collections import Counter
 from datetime import timedelta
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopic
 
 from sparklog.driver.controller.machine.balancing.copy_slots import COPIES_PER_BROKER, OVERDUE_MS
 from sparklog.driver.controller.machine.balancing.disks import DiskVolume, MeasuredDisks
+from sparklog.driver.controller.machine.balancing.leader_traffic import MeasuredTraffic, Rates
 from sparklog.driver.controller.machine.balancing.left_alone import LEFT_ALONE_MS
 from sparklog.node.metadata.image import PartitionRegistration
 from sparklog.node.metadata.schemas import ConfigRecord, LeaderRecoveryState, ResourceType
@@ -130,6 +132,8 @@ class MeasuredCluster(Cluster):
     def __init__(self, *broker_ids: int, **config: str) -> None:
         self.sizes: dict[int, int] = {}
         """Of the replicas of each partition of topic t, if not 10 bytes."""
+        self.rates: dict[int, Rates] = {}
+        """Of each partition of topic t, if it has traffic."""
         self.silent: set[int] = set()
         self._deletions: dict[tuple[int, int], int] = {}
         """The times at which the files of brokers' former replicas go."""
@@ -157,6 +161,24 @@ class MeasuredCluster(Cluster):
             volumes = {broker_id: DiskVolume(used, 10_000 - used)}
             listed = {TopicPartition("t", number): size for number, size in sizes.items()}
             self.controller.disks_reported(broker_id, MeasuredDisks(volumes, listed, self.now_ms))
+            rates = {
+                TopicPartition("t", number): self.rates[number]
+                for number, partition in enumerate(self.partitions)
+                if number in self.rates and partition.leader == broker_id
+            }
+            whole = reduce(Rates.plus, rates.values(), Rates(0, 0))
+            self.controller.traffic_reported(broker_id, MeasuredTraffic(whole, rates, self.now_ms))
+
+    def traffic(self) -> list[int]:
+        """Return the bytes in of each broker's leaders, in MiB per second."""
+        return [
+            sum(
+                rates.bytes_in >> 20
+                for number, rates in self.rates.items()
+                if self.partitions[number].leader == broker_id
+            )
+            for broker_id in self.alive
+        ]
 
     def used(self) -> list[int]:
         """Return the bytes on each broker's disks once nothing moves."""
@@ -610,3 +632,59 @@ def test_added_broker_gets_bytes_as_well_as_replicas() -> None:
     cluster.wait(600_000)
     assert max(cluster.used()) - min(cluster.used()) <= 3_000
     assert cluster.is_whole
+
+
+def busy_cluster(**config: str) -> MeasuredCluster:
+    """Return a cluster in which brokers 0, 1 and 2 lead all partitions with traffic, and others as many."""
+    cluster = MeasuredCluster(0, 1, 2, 3, 4, 5, **config)
+    turns = [(0, 4, 5), (1, 5, 3), (2, 3, 4)] * 4 + [(3, 1, 2), (4, 2, 0), (5, 0, 1)] * 4
+    cluster.create(creatable("t", assignments=dict(enumerate(turns))))
+    cluster.rates = dict.fromkeys(range(12), Rates(3 << 20, 0))
+    return cluster
+
+
+def test_busy_leaders_give_leaderships_away_without_a_copy_and_then_rest() -> None:
+    """Numbers of leaders say nothing of a partition that everything is written to."""
+    cluster = busy_cluster()
+    held = cluster.held
+    cluster.wait(400_000)
+    assert sorted(cluster.traffic()) == [3, 6, 6, 6, 6, 9], "it was 12 at three brokers"
+    assert (cluster.held, cluster.led) == (held, dict.fromkeys(range(6), 4))
+    assert cluster.wait(1_000_000) == 0
+
+
+def test_loads_that_change_long_after_everything_else_are_balanced() -> None:
+    """Logs grow and producers come while no partition and no broker changes."""
+    cluster = busy_cluster()
+    cluster.rates, rates = {}, cluster.rates
+    assert cluster.wait(1_000_000) == 0
+    cluster.rates = rates
+    cluster.wait(400_000)
+    assert max(cluster.traffic()) == 9
+    cluster.sizes = dict.fromkeys((0, 3, 6, 9), 2_000)
+    cluster.wait(800_000)
+    assert max(cluster.used()) - min(cluster.used()) <= 4_000
+
+
+def test_loads_of_an_added_broker_that_are_known_late_are_balanced_then() -> None:
+    """It reports no traffic in its first minutes, and no use of disks while it copies."""
+    cluster = busy_cluster(sparklog_balance_enable="true")
+    cluster.wait(30_000)
+    cluster.silent = {6}
+    cluster.add(6)
+    cluster.wait(100_000)
+    assert cluster.moving == 0
+    assert cluster.held[6] > 5
+    assert sorted(cluster.traffic()) == [0, 0, 0, 0, 12, 12, 12]
+    cluster.silent.clear()
+    cluster.wait(400_000)
+    assert sorted(cluster.traffic()) == [0, 3, 3, 6, 6, 6, 12], (
+        "brokers 4 and 5 can lead no more for broker 6"
+    )
+
+
+def test_busy_leaders_beside_a_broker_without_figures_stay_as_they_are() -> None:
+    """It may be the busiest of all."""
+    cluster = busy_cluster()
+    cluster.silent = {5}
+    assert cluster.wait(1_000_000) == 0
