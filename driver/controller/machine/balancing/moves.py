@@ -155,8 +155,8 @@ def moves_to_emptier_disks(placed: PlacedReplicas, surroundings: Surroundings) -
     shares = {each: limits.share_of(each) for each in racks}
     for source in sorted(racks, key=lambda each: (-shares[each], each)):
         for looks, (size_bytes, partition) in enumerate(disks.largest(source)):
+            yield None  # each may look at all brokers
             if looks % _QUICK_LOOKS == 0:
-                yield None
                 limits = disks.limits(racks)
                 if limits is None:
                     return
