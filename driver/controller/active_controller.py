@@ -16,6 +16,7 @@ from sparklog.driver.controller.api.table import controller_handlers
 from sparklog.driver.controller.broker_liveness import BrokerLiveness
 from sparklog.driver.controller.commit_queue import CommitQueue
 from sparklog.driver.controller.errors import DeposedError
+from sparklog.driver.controller.load_reports import LoadReports
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.machine.controller_result import ControllerResult
@@ -39,7 +40,7 @@ from sparklog.driver.controller.quorum.requests import (
     log_ends_of,
 )
 from sparklog.driver.monitoring.telemetry_intake import TelemetryIntake
-from sparklog.node.clocks import monotonic_ms
+from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.config import BrokerConfig
 from sparklog.node.endpoints import Endpoint
 from sparklog.node.metadata.cluster_size import ClusterSize
@@ -97,6 +98,7 @@ class ActiveController:
         won: WonElection,
         channels: BrokerChannels,
         intake: TelemetryIntake,
+        load_reports: LoadReports,
         host: ControllerHost,
     ) -> None:
         cluster_id, config, lead = cluster.cluster_id, cluster.config, won.lead
@@ -121,6 +123,7 @@ class ActiveController:
         self._lead = lead
         self._announced = {broker.key: broker for broker in won.announced}
         self._host = host
+        self._load_reports = load_reports
         self._begin_quorum_epochs: set[asyncio.Task[None]] = set()
         self._log_questions: dict[BrokerId, asyncio.Task[None]] = {}
         self._next_decision: asyncio.Handle | None = None
@@ -207,6 +210,7 @@ class ActiveController:
         self._begin_quorum_epoch(broker)
 
     def tick(self) -> None:
+        self._note_loads()
         self._decide_next()
         self._ask_for_logs()
         self.fetches.expire(monotonic_ms())
@@ -216,6 +220,14 @@ class ActiveController:
         voters = self.quorum.next_voters(self._announced.values(), monotonic_ms())
         if voters is not None:
             self._change_voters(voters)
+
+    def _note_loads(self) -> None:
+        report = self._load_reports.next(monotonic_ms(), wall_clock_ms())
+        if report is None:
+            return
+        if report.disks is not None:
+            self.controller.disks_reported(report.broker_id, report.disks)
+        self.controller.traffic_reported(report.broker_id, report.traffic)
 
     def _note_surplus(self) -> None:
         """Note the surplus brokers, for other threads too, and those that may end by what is committed."""

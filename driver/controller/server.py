@@ -27,6 +27,7 @@ from sparklog.driver.controller.active_controller import ActiveController, Contr
 from sparklog.driver.controller.bootstrap_listeners import BootstrapListeners
 from sparklog.driver.controller.controller_metrics import ControllerMetrics
 from sparklog.driver.controller.errors import DeposedError, StaleDirectoriesError
+from sparklog.driver.controller.load_reports import LoadReports
 from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.machine.live_brokers import LiveBrokers
 from sparklog.driver.controller.machine.placement import UsableBroker
@@ -428,6 +429,7 @@ class ControllerServer:
                 WonElection(lead=lead, announced=self._candidate.announced_brokers, controller=controller),
                 channels,
                 self._intake,
+                LoadReports(self.broker_metrics.latest),
                 self,
             )
             active_controller.begin()

@@ -13,6 +13,7 @@ from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.machine.broker_lifecycle import BrokerState
 from sparklog.executor.metadata.quorum_member import QuorumMember
 from sparklog.executor.monitoring.log_metrics import LogMetrics
+from sparklog.executor.monitoring.partition_traffic import PartitionTraffic
 from sparklog.executor.monitoring.telemetry_sender import TelemetrySender
 from sparklog.executor.replicas import Replicas
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
@@ -65,11 +66,12 @@ class BrokerMonitoring:
         self.telemetry = TelemetryHandlers(instances, self._sender.forward)
         """The metrics that clients push."""
         self._logs = LogMetrics(replicas.table, replicas.store)
+        self._traffic = PartitionTraffic(replicas.table)
         registry, started_at_ms = self.registry, wall_clock_ms()
         registry.gauge(server.BROKER_STATE, lambda: _STATES[life.state])
         registry.gauge(server.START_TIME, lambda: started_at_ms)
         registry.gauge(server.CLIENT_INSTANCES, lambda: _count(instances))
-        for source in (self.requests, self._logs, ProcessMetrics(descriptors)):
+        for source in (self.requests, self._logs, self._traffic, ProcessMetrics(descriptors)):
             registry.add_source(source.samples)
         replica = quorum.replica
         registry.gauge(server.RAFT_EPOCH, lambda: replica.voter.leader_epoch)
@@ -87,6 +89,7 @@ class BrokerMonitoring:
             try:
                 async with asyncio.TaskGroup() as running:
                     running.create_task(self._logs.run())
+                    running.create_task(self._traffic.run())
                     running.create_task(self._sender.run())
             except ExceptionGroup as mistakes:
                 logger.error("Metrics fail, and are tried again", exc_info=mistakes)

@@ -59,7 +59,9 @@ class LogMetrics:
             yield Sample(storage.DIRECTORY_OFFLINE.of(**tags), Kind.GAUGE, int(failed))
             if failed:
                 continue
-            yield Sample(storage.DIRECTORY_LOGS.of(**tags), Kind.GAUGE, self._log_bytes.get(directory, 0))
+            if directory in self._log_bytes:
+                yield Sample(storage.DIRECTORY_LOGS.of(**tags), Kind.GAUGE, self._log_bytes[directory])
+            yield Sample(storage.DIRECTORY_FILE_SYSTEM.of(**tags), Kind.GAUGE, directory.file_system_id)
             if directory in self._free_bytes:
                 yield Sample(storage.DIRECTORY_FREE.of(**tags), Kind.GAUGE, self._free_bytes[directory])
         for replica in self._reported:

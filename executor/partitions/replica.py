@@ -151,6 +151,8 @@ class Replica:
         self.unreadable = UnreadableRanges()
         self.repeated_fetches = RepeatedFetches()
         self.traffic: Final = host.traffic.of(log.topic_partition.topic)
+        self.bytes_in = self.bytes_out = 0
+        """Bytes that clients wrote to and read from this replica."""
         self._host = host
         self._listeners = host.listeners
 
@@ -384,6 +386,7 @@ class Replica:
             raise
         if not appended.duplicate:
             self.traffic.produced(header.record_count, len(records))
+            self.bytes_in += len(records)
         return appended
 
     def append_marker(

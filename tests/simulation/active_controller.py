@@ -27,6 +27,7 @@ from sparklog.node.metadata_log.machine.log_position import LogPosition
 from sparklog.node.metadata_log.machine.voter_set import VoterSet
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from tests.simulation.measured_loads import REPORT_INTERVAL_MS
 from tests.simulation.metadata_copy import MetadataBatch, MetadataCopy, Reading
 from tests.simulation.network import Connection, Reply
 from tests.simulation.quorum_messages import AskLogEnds, BeginEpoch, MetadataFetch, MetadataFetched
@@ -87,6 +88,7 @@ class ActiveController:
         self._progress_scheduled = False
         self._decision_scheduled = False
         self._log_questions: set[BrokerId] = set()
+        self._loads_due_ms = 0
         self._brokers: dict[Connection, BrokerId] = {}
         cluster_id = process.cluster_id
         self.controller = Controller(
@@ -192,6 +194,7 @@ class ActiveController:
 
     def tick(self) -> None:
         """Let time pass."""
+        self._note_loads()
         self._decide_next()
         if self.controller.is_settled:
             self._world.controller_rests(self.controller.image)
@@ -202,6 +205,23 @@ class ActiveController:
             self._world.tell(None, f"{self._process.name} wants brokers {nodes} to vote")
             self._append_control(voters)
             self.quorum.voters_appended(voters, self._copy.end_offset)
+
+    def _note_loads(self) -> None:
+        """Have the brokers that can be reached report their loads, if that is due."""
+        world, process = self._world, self._process
+        if world.load_meter is None:
+            return
+        world.load_meter.look()
+        if world.scheduler.now_ms < self._loads_due_ms:
+            return
+        self._loads_due_ms = world.scheduler.now_ms + REPORT_INTERVAL_MS
+        for broker_id, broker in world.brokers.items():
+            if not broker.stopped and not process.network.is_cut(broker.host, process.host):
+                measured = broker_id, self.controller.image, process.now_ms
+                disks, traffic = world.load_meter.disks(*measured), world.load_meter.traffic(*measured)
+                delay_ms = process.network.delay_ms()
+                process.after(delay_ms, self.controller.disks_reported, broker_id, disks)
+                process.after(delay_ms, self.controller.traffic_reported, broker_id, traffic)
 
     def _appended(self) -> None:
         self._schedule_progress()

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Final
 from sparklog.driver.controller.machine.balancing.moves import is_uneven
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.protocol.types import BrokerId, TopicIdPartition
+from tests.simulation.measured_loads import unbalanced_goal
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import World
 
+LOAD_SEEDS: Final = range(52, 52 + 128 * 1_000, 128)
+"""Those in which it is alone, and brokers report the use of their disks and the traffic of their leaders."""
 BALANCING_SEEDS: Final = range(20, 20 + 32 * 1_000, 32)
 """The first of those in which it is alone."""
 _OF_SEEDS: Final = 32
@@ -32,6 +35,11 @@ def balances_alone(seed: int) -> bool:
     return seed % _OF_SEEDS == BALANCING_SEEDS.start
 
 
+def has_loads(seed: int) -> bool:
+    """Whether partitions have sizes and traffic, by which disks and leaders must become balanced, too."""
+    return seed in LOAD_SEEDS
+
+
 def unbalanced(world: "World") -> tuple[str, TopicIdPartition | None] | None:
     """Return what is not balanced at the end, and a partition; None if all is."""
     image = world.metadata.image
@@ -42,6 +50,9 @@ def unbalanced(world: "World") -> tuple[str, TopicIdPartition | None] | None:
                 return f"{partition.replicas} share a rack", TopicIdPartition(topic.topic_id, number)
             for broker_id in partition.replicas:
                 held[broker_id] += 1
+    if world.load_meter is not None:
+        goal = unbalanced_goal(image)
+        return None if goal is None else (f"{goal.value} would need moves", None)
     if is_uneven(list(held.values())):
         return f"brokers hold {held} replicas", None
     return None

@@ -20,7 +20,7 @@ from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTI
 from sparklog.protocol.types import BrokerId, TopicIdPartition, TopicPartition
 from sparklog.user.sink.decisions_topic import DECISIONS_TOPIC
 from tests.simulation.async_client import AsyncClient
-from tests.simulation.balancing import BROKERS, REPLACE_AFTER_MS
+from tests.simulation.balancing import BROKERS, REPLACE_AFTER_MS, has_loads
 from tests.simulation.broker_process import BrokerProcess
 from tests.simulation.cleaning import IN_ONE_SEED_OF as CLEANED_IN_ONE_SEED_OF
 from tests.simulation.clients import ClientProcess, Consumer, Producer
@@ -41,6 +41,7 @@ from tests.simulation.group_clients import GroupClient
 from tests.simulation.invariant import Violation
 from tests.simulation.invariants import LIVENESS, NO_CRASH
 from tests.simulation.liveness import unsettled, waits_for_the_lost
+from tests.simulation.measured_loads import DELETE_DELAY_MS, LoadMeter
 from tests.simulation.member_group import MemberGroup, Protocol
 from tests.simulation.moves import Moves
 from tests.simulation.network import Link, Network
@@ -94,6 +95,7 @@ class World(Observer):
             session_timeout_ms=_SESSIONS_MS[-1 if is_rolling(seed) else seed // 32 % len(_SESSIONS_MS)],
             has_short_leases=has_members(seed) and not is_rolling(seed) and bool(seed // 32 % 2),
             balances=self.balances,
+            delete_delay_ms=DELETE_DELAY_MS if has_loads(seed) else None,
         )
         self.snapshot_limits = SnapshotLimits(
             max_record_bytes=random.choice((5, 20, 10**9)),
@@ -105,6 +107,7 @@ class World(Observer):
         self.compacts = seed % CLEANED_IN_ONE_SEED_OF == CLEANED_IN_ONE_SEED_OF - 1 or cleans_transactions(
             seed
         )
+        self.load_meter = LoadMeter(self) if has_loads(seed) else None
         self.coordinates = coordinates(seed)
         self.transacts = has_transactions(seed) or has_sinks(seed)
         self.has_members = has_members(seed)
@@ -541,14 +544,17 @@ def _config(
     session_timeout_ms: int,
     has_short_leases: bool,
     balances: bool,
+    delete_delay_ms: int | None,
 ) -> BrokerConfig:
     # Shorter than the default: leases are to run out often in so short a time.
     leases = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
     if has_short_leases:
         leases = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
+    delay = {} if delete_delay_ms is None else {"log.segment.delete.delay.ms": str(delete_delay_ms)}
     return BrokerConfig.from_mapping(
         {
             **leases,
+            **delay,
             "replica.lag.time.max.ms": str(replica_lag_time_max_ms),
             "controller.quorum.request.timeout.ms": str(request_timeout_ms),
             "request.timeout.ms": "1500",

@@ -5,9 +5,11 @@ from typing import Any, Final
 
 from sparklog.driver.controller.machine.balancing import balancer, goals, moves
 from sparklog.driver.controller.machine.balancing.copy_slots import CopySlots
+from sparklog.driver.controller.machine.balancing.disks import Disks
+from sparklog.driver.controller.machine.balancing.leader_traffic import LeaderTraffic, TrafficLimits
 from sparklog.driver.controller.machine.balancing.moves import Move, Search
 from sparklog.protocol.types import BrokerId, TopicIdPartition
-from tests.simulation.balancing import BALANCING_SEEDS
+from tests.simulation.balancing import BALANCING_SEEDS, LOAD_SEEDS
 from tests.simulation.planted_bug import PlantedBug, Replacement
 
 
@@ -54,6 +56,25 @@ def _racks_not_parted() -> Sequence[Replacement]:
     return [Replacement(moves, "_replaced", replaced)]
 
 
+def _measured_amid_moves() -> Sequence[Replacement]:
+    return [Replacement(Disks, "_is_settled", lambda self, broker_id, report: True)]
+
+
+def _numbers_before_disks() -> Sequence[Replacement]:
+    return [Replacement(moves._Lighter, "has_disk_for", lambda self, partition, source, target: True)]
+
+
+def _busy_leaders_forgotten() -> Sequence[Replacement]:
+    return [Replacement(LeaderTraffic, "placed", lambda self, key, leader: None)]
+
+
+def _bytes_turned_around() -> Sequence[Replacement]:
+    return [
+        Replacement(TrafficLimits, "allow", lambda self, source, target, given: True),
+        Replacement(TrafficLimits, "are_missed", True),
+    ]
+
+
 BALANCING_BUGS: Final = {
     "lost-replica-dropped": PlantedBug(
         "a lost broker's replica is taken away, and none is placed elsewhere",
@@ -72,6 +93,26 @@ BALANCING_BUGS: Final = {
     ),
     "racks-not-parted": PlantedBug(
         "a lost broker's replica is placed without a look at racks", _racks_not_parted, BALANCING_SEEDS[:100]
+    ),
+    "measured-amid-moves": PlantedBug(
+        "a disk counts as full as it is while replicas are copied to it, or not yet deleted",
+        _measured_amid_moves,
+        LOAD_SEEDS[:100],
+    ),
+    "numbers-before-disks": PlantedBug(
+        "a move for equal numbers of replicas is made without a look at disks",
+        _numbers_before_disks,
+        LOAD_SEEDS[:100],
+    ),
+    "leaderships-not-counted": PlantedBug(
+        "a leader's traffic counts where it was measured until it is measured elsewhere",
+        _busy_leaders_forgotten,
+        LOAD_SEEDS[:100],
+    ),
+    "bytes-turned-around": PlantedBug(
+        "a leadership moves for a difference that the move only turns around",
+        _bytes_turned_around,
+        LOAD_SEEDS[:100],
     ),
 }
 """By name."""

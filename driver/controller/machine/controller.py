@@ -37,6 +37,8 @@ from kio.schema.update_features.v2.request import UpdateFeaturesRequest
 from sparklog.driver.controller.machine import fencing
 from sparklog.driver.controller.machine.activation import bootstrap_records, size_records
 from sparklog.driver.controller.machine.balancing.balancer import Balancer
+from sparklog.driver.controller.machine.balancing.disks import MeasuredDisks
+from sparklog.driver.controller.machine.balancing.leader_traffic import MeasuredTraffic
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.draining import DrainedBrokers, is_drained
@@ -304,6 +306,14 @@ class Controller:
         session = self._cluster.sessions.get(broker_id)
         if session is not None and fetch_offset > 0:
             session.metadata_offset = max(session.metadata_offset or 0, fetch_offset - 1)
+
+    def disks_reported(self, broker_id: BrokerId, measured: MeasuredDisks) -> None:
+        """Note the use of a broker's disks, by which replicas are balanced."""
+        self._balancer.disks_reported(broker_id, measured)
+
+    def traffic_reported(self, broker_id: BrokerId, measured: MeasuredTraffic | None) -> None:
+        """Note the traffic of a broker's leaders, by which leaderships are balanced; None if not known."""
+        self._balancer.traffic_reported(broker_id, measured)
 
     def replay(
         self, records: Sequence[MetadataRecord], last_offset: Offset, leader_epoch: LeaderEpoch

@@ -301,6 +301,8 @@ class DelayedFetch:
                 region = fetched.region
                 traffic, size_bytes = fetched.replica.traffic, 0 if region is None else region.length
                 traffic.fetched(size_bytes, fetched.error_code, by_follower=by_follower)
+                if not by_follower:
+                    fetched.replica.bytes_out += size_bytes
                 read_bytes += size_bytes
                 if fetched.is_remote:
                     traffic.fetched_remotely(size_bytes, fetched.error_code)

@@ -21,6 +21,11 @@ def _read_from(name: str, meaning: str) -> Metric:
     return Metric("sparklog", "ConsumerDistance", name, Kind.METER, meaning, ())
 
 
+def _leaders(name: str, meaning: str) -> Metric:
+    meaning += " Means of the last whole five minutes, of all and of the partitions with the most."
+    return Metric("sparklog", "LeaderTraffic", name, Kind.GAUGE, meaning, ("partition", "topic"))
+
+
 def _raft(attribute: str, meaning: str) -> Metric:
     return Metric("kafka.server", "raft-metrics", None, Kind.GAUGE, meaning, (), attribute)
 
@@ -78,6 +83,9 @@ INVALID_SEQUENCE: Final = _topics(
 )
 REPLICATION_BYTES_IN: Final = _topics("ReplicationBytesInPerSec", "Bytes fetched from leaders.", ())
 REPLICATION_BYTES_OUT: Final = _topics("ReplicationBytesOutPerSec", "Bytes sent to followers.", ())
+
+LEADER_BYTES_IN: Final = _leaders("BytesInPerSec", "Bytes per second that clients wrote to leaders.")
+LEADER_BYTES_OUT: Final = _leaders("BytesOutPerSec", "Bytes per second that consumers read from leaders.")
 
 BYTES_OUT_SAME_HOST: Final = _read_from("SameHostBytesOutPerSec", "Bytes sent to consumers on this host.")
 BYTES_OUT_SAME_RACK: Final = _read_from(

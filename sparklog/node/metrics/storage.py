@@ -47,6 +47,11 @@ DIRECTORY_FREE: Final = gauge(
     "Free bytes of the file system that the directory lies in.",
     _DIRECTORY,
 )
+DIRECTORY_FILE_SYSTEM: Final = gauge(
+    "sparklog:type=LogDirectory,name=FileSystemId",
+    "A number that directories have in common if they lie in one file system.",
+    _DIRECTORY,
+)
 DIRECTORY_LOGS: Final = gauge(
     "sparklog:type=LogDirectory,name=LogBytes",
     "Bytes of all partitions' logs in the directory, counted every five seconds.",

@@ -4,12 +4,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kio.schema.describe_log_dirs.v4.request import DescribableLogDirTopic, DescribeLogDirsRequest
-from kio.schema.describe_log_dirs.v4.response import DescribeLogDirsResponse
+from kio.schema.describe_log_dirs.v4.response import DescribeLogDirsResponse, DescribeLogDirsResult
 
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.types import BrokerId, TopicPartition, unless_minus_one
 from sparklog.user.client.broker_requests import ask_brokers
 from sparklog.user.client.cluster_client import ClusterClient
+
+
+class OnlineDirectory(NamedTuple):
+    total_bytes: int | None
+    """Size of its file system; None if the broker does not report it."""
+    usable_bytes: int | None
+    log_bytes: int
+    """Size of the requested replicas in it, with those that are being copied into it."""
 
 
 class BrokerDirectories(NamedTuple):
@@ -19,6 +27,7 @@ class BrokerDirectories(NamedTuple):
     offline: int
     sizes: Mapping[TopicPartition, int]
     """Size in bytes of each requested replica."""
+    online: Sequence[OnlineDirectory] = ()
 
 
 def describe_log_dirs(
@@ -57,7 +66,15 @@ def _directories(response: DescribeLogDirsResponse) -> BrokerDirectories:
             for partition in topic.partitions
             if not partition.is_future_key
         },
+        online=[
+            OnlineDirectory(total, free, _log_bytes(result))
+            for result, total, free in zip(online, totals, usable, strict=True)
+        ],
     )
+
+
+def _log_bytes(directory: DescribeLogDirsResult) -> int:
+    return sum(partition.partition_size for topic in directory.topics for partition in topic.partitions)
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

@@ -12,17 +12,20 @@ The rules:
 - Balancing begins when a broker is lost, and when one is unfenced for the first time, or after its loss, with
   less than half of its share of the replicas. Of the brokers that a driver finds when it takes over, or when
   balancing is switched on, only those count that hold nothing, or to which a reassignment is on its way. With
-  `sparklog.balance.enable=always` it begins also at intervals, if brokers differ too much (`goals`). It
-  ends when a whole search finds no move; then preferred leaders are elected.
+  `sparklog.balance.enable=always` it begins also at intervals, if brokers differ too much (`goals`). It ends
+  when a whole search finds no move; then preferred leaders are elected.
 - Only the controller's moves are changed by it: this machine's, and all that were in progress when the driver
-  took over. A reassignment of others stays as it is, unless one of its brokers is surplus; its partition
-  is not moved for balance for a while (`left_alone`), unless it had to leave a broker that gets no replicas.
-  A partition whose move was cancelled or replaced by others is moved off surplus brokers alone for as long.
+  took over. A reassignment of others stays as it is, unless one of its brokers is surplus; its partition is
+  not moved for balance for a while (`left_alone`), unless it had to leave a broker that gets no replicas. A
+  partition whose move was cancelled or replaced by others is moved off surplus brokers alone for as long.
 - No partition without a leader moves: nothing could be copied. Only partitions whose replicas are all in sync
   on active brokers are moved for balance. None moves right after a change of its leader (`recent_leaders`).
-- A broker copies few partitions at a time (`copy_slots`). A move counts until its new replicas are
-  in sync, and only while there is a leader to copy from: it may wait long for its other replicas.
+- A broker copies few partitions at a time (`copy_slots`). A move counts until its new replicas are in sync,
+  and only while there is a leader to copy from: it may wait long for its other replicas.
 - Nothing moves in a cluster that is read-only, since it is about to stop.
+- Disks and traffic count where they are known (`disks`, `leader_traffic`); without reports everything is as
+  if there were no such goals. A broker that is added reports them after some minutes only: balancing that has
+  ended until then begins again.
 
 All work is bounded: a step looks at some partitions and begins some moves, independent of the cluster's size.
 
@@ -34,10 +37,13 @@ import logging
 from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Final
+from uuid import UUID
 
 from sparklog.driver.controller.machine.balancing.broker_roles import BrokerRoles
 from sparklog.driver.controller.machine.balancing.copy_slots import CopySlots
+from sparklog.driver.controller.machine.balancing.disks import MeasuredDisks
 from sparklog.driver.controller.machine.balancing.goals import GOALS, PursuedGoal
+from sparklog.driver.controller.machine.balancing.leader_traffic import MeasuredTraffic
 from sparklog.driver.controller.machine.balancing.left_alone import LeftAlone
 from sparklog.driver.controller.machine.balancing.moves import Goal, Move, Search, Surroundings, moves_off
 from sparklog.driver.controller.machine.balancing.placed_replicas import PlacedReplicas
@@ -56,6 +62,10 @@ _LOOKS_PER_STEP: Final = 10
 """A few milliseconds among a hundred brokers."""
 _MOVES_PER_STEP: Final = 5
 _CHECK_INTERVAL_MS: Final = 1_000
+_LOADS_AWAITED_MS: Final = 900_000
+"""Longer than a broker that was added, and gets replicas, takes to report its disks and traffic."""
+_REMOVED_WITHIN_MS: Final = 2_000
+"""The time in which a broker applies the record by which a replica leaves it."""
 
 
 class Balancer:
@@ -93,13 +103,18 @@ class Balancer:
         """The partitions that the last step moved: the image of that step does not have their moves."""
         self._has_changed = True
         """Whether anything has changed since the last search began, so that another one may find moves."""
+        self._are_loads_known = (False, False)
+        """Whether the reports of disks are complete, and those of traffic."""
+        self._loads_awaited_until_ms = 0
+        """The time until which balancing that has ended without one of them begins again with it."""
         self._take_over()
 
     def changed(self, before: MetadataImage, after: MetadataImage, delta: MetadataDelta) -> None:
         """Take over the changes from one image to the next."""
         for topic_id in delta.deleted_topics:
-            for number in before.topics.by_id[topic_id].partitions:
+            for number, partition in before.topics.by_id[topic_id].partitions.items():
                 self._partition_deleted(TopicIdPartition(topic_id, number))
+                self._placed.disks.deleted(partition)
         if delta.changed_brokers:
             self._roles.registrations_changed()
         for topic_id, numbers in delta.changed_topics.items():
@@ -108,10 +123,30 @@ class Balancer:
                 key = TopicIdPartition(topic_id, number)
                 self._partition_changed(key, before.topics.partition(topic_id, number), partitions[number])
 
+    def disks_reported(self, broker_id: BrokerId, measured: MeasuredDisks) -> None:
+        """Note the use of a broker's disks; sizes of partitions that are not known are left out."""
+        held = len(self._placed.held.get(broker_id, ()))
+        self._placed.disks.reported(broker_id, measured.report(self._topic_id, held))
+
+    def traffic_reported(self, broker_id: BrokerId, measured: MeasuredTraffic | None) -> None:
+        """Note the traffic of a broker's leaders; None if it has not measured for long enough."""
+        traffic = self._placed.traffic
+        if measured is None:
+            traffic.unmeasured(broker_id)
+            return
+        rates, replicas = measured.by_id(self._topic_id), self._placed.replicas
+        traffic.reported(broker_id, measured.whole, rates, replicas, measured.measured_ms)
+
+    def _topic_id(self, name: str) -> UUID | None:
+        topic = self._cluster.image.topics.by_name.get(name)
+        return None if topic is None else topic.topic_id
+
     def step(self, now_ms: int) -> list[MetadataRecord]:
         """Return the records that begin the next moves; none if there is nothing to move now."""
         self._now_ms = now_ms
         self._roles.note_step(now_ms)
+        deleted_in_ms = self._cluster.config.log_segment_delete_delay_ms + _REMOVED_WITHIN_MS
+        self._placed.note_time(now_ms, deleted_in_ms)
         if self._checked_ms is None:
             self._note_adopted()
         if self._checked_ms is None or now_ms - self._checked_ms >= _CHECK_INTERVAL_MS:
@@ -138,6 +173,7 @@ class Balancer:
         for key, partition in self._cluster.image.topics.partitions():
             self._placed.place(key, partition.target_replicas)
             if partition.is_reassigning:
+                self._placed.disks.found(partition)
                 growing.update(partition.adding_replicas)
                 before, after = partition.original_replicas, partition.target_replicas
                 self._moves[key] = Move(key, before, after, Goal.REPLICAS)
@@ -160,6 +196,8 @@ class Balancer:
     def _partition_changed(
         self, key: TopicIdPartition, was: PartitionRegistration | None, partition: PartitionRegistration
     ) -> None:
+        if was is not None:
+            self._placed.disks.changed(was, partition)
         target, move = partition.target_replicas, self._moves.get(key)
         is_decided_here = self._placed.replicas.get(key) == target
         if move is not None:
@@ -200,7 +238,17 @@ class Balancer:
         if change.is_off and self._is_balancing:
             self._end_pursuit()
             self._search, self._has_changed = None, True
-        self._is_balancing |= change.begins_balancing
+        if change.begins_balancing:
+            # Loads change while the image does not.
+            self._is_balancing = self._has_changed = True
+        are_known = (
+            self._placed.disks.limits(self._roles.active) is not None,
+            self._placed.traffic.is_known(self._roles.active),
+        )
+        if any(now and not before for now, before in zip(are_known, self._are_loads_known, strict=True)):
+            self._has_changed = True
+            self._is_balancing |= now_ms < self._loads_awaited_until_ms and not change.is_off
+        self._are_loads_known = are_known
         if change.staying:
             self._note_staying(change.staying)
         if change.has_changed:
@@ -379,6 +427,8 @@ class Balancer:
     def _end_balancing(self) -> None:
         logger.info("Balance: no move is left")
         cluster = self._cluster
+        if not all(self._are_loads_known):
+            self._loads_awaited_until_ms = self._now_ms + _LOADS_AWAITED_MS
         self._end_pursuit()
         if cluster.config.auto_leader_rebalance_enable:
             cluster.unsettled.note_preferred(cluster.topic_index.led_by_another)

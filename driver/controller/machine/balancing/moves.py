@@ -10,14 +10,22 @@ The goals, the stronger first; no move for one of them harms a stronger one:
    replicas of its partition: a move replaces a replica, it never removes one. The new ones are in racks
    without any as long as there are such racks, so the next goal suffers from none of these moves.
 2. No rack holds two replicas of a partition while there are racks without one (`moves_between_racks`).
-3. Brokers hold equal numbers of replicas, and of each topic's where that is no further move
+3. No broker's disks are too full, or much fuller than those of others (`moves_to_emptier_disks`). Where their
+   use is not known there is no such goal.
+4. Brokers hold equal numbers of replicas, and of each topic's where that is no further move
    (`moves_to_lighter_brokers`).
-4. Brokers are the preferred leaders of equal numbers of partitions (`changes_of_preferred_leaders`). This
+5. Brokers are the preferred leaders of equal numbers of partitions (`changes_of_preferred_leaders`). This
    copies nothing: the order of the replicas changes.
+6. Clients write equally many bytes to brokers, and then read equally many from them
+   (`traffic_moves`). This copies nothing either: a leadership moves, or two change places.
+   Where the traffic is not known there are no such goals.
 
-Searches end: a move of the first two lowers the number of violations, one of the last two lowers the sum of
-the squares of the brokers' numbers. `is_uneven` decides whether a search for the last two is worth a move: it
-allows more difference than they leave, so that a balanced cluster stays as it is.
+Searches end: a move of the first two lowers the number of violations, one of the third the bytes outside of
+the bounds (`disks`), one of the next two lowers the sum of the squares of the brokers' numbers; one of the
+last, or two together, lower the squares of the bytes outside of their bounds (`leader_traffic`), and raise no
+sum of squares. `is_uneven` decides whether a search for equal numbers is worth a move: it allows more
+difference than they leave, so that a balanced cluster stays as it is. So do the bounds of disks and of
+traffic.
 """
 
 from collections import Counter
@@ -26,6 +34,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
+from sparklog.driver.controller.machine.balancing.disks import DiskLimits
 from sparklog.driver.controller.machine.balancing.placed_replicas import PlacedReplicas, in_parts
 from sparklog.protocol.types import BrokerId, TopicIdPartition
 
@@ -33,8 +42,11 @@ from sparklog.protocol.types import BrokerId, TopicIdPartition
 class Goal(Enum):
     ONLINE_REPLICAS = "replicas on brokers that stay"
     RACKS = "replicas in different racks"
+    DISKS = "disks equally full"
     REPLICAS = "equal numbers of replicas"
     LEADERS = "equal numbers of leaders"
+    BYTES_IN = "equally many bytes in"
+    BYTES_OUT = "equally many bytes out"
 
 
 class Move(NamedTuple):
@@ -59,6 +71,8 @@ _QUICK_LOOKS: Final = 16
 """Looks at partitions that turn out not to move, which count as one."""
 _LIGHTER_IN_A_RACK: Final = 2
 """The lightest brokers of a rack that are looked at for a replica, beside those that may have one."""
+SMALLEST_PART_OF_EXCESS: Final = 1_000
+"""Replicas that are a smaller part of the bytes that a broker has too many of are not worth a move."""
 _ALLOWED_DIFFERENCE: Final = 2
 _ALLOWED_SHARE: Final = 0.2
 """The largest difference between two brokers of a balanced cluster, as a part of the mean."""
@@ -129,6 +143,67 @@ def moves_between_racks(placed: PlacedReplicas, surroundings: Surroundings) -> S
         yield _replaced(placed, surroundings, partition, [heaviest], Goal.RACKS)
 
 
+def moves_to_emptier_disks(placed: PlacedReplicas, surroundings: Surroundings) -> Search:
+    """Search for moves from brokers with full disks to those with the emptiest, of few and large replicas.
+
+    Each moves the largest replica that leaves both brokers within the bounds, so that the least is copied.
+    """
+    disks, racks = placed.disks, surroundings.racks
+    limits = disks.limits(racks)
+    if limits is None:
+        return
+    shares = {each: limits.share_of(each) for each in racks}
+    for source in sorted(racks, key=lambda each: (-shares[each], each)):
+        for looks, (size_bytes, partition) in enumerate(disks.largest(source)):
+            yield None  # each may look at all brokers
+            if looks % _QUICK_LOOKS == 0:
+                limits = disks.limits(racks)
+                if limits is None:
+                    return
+            if size_bytes * SMALLEST_PART_OF_EXCESS < limits.excess_bytes(source):
+                break
+            if not _has_too_much(limits, source, racks):
+                break
+            if source in placed.replicas.get(partition, ()):
+                move = _emptied(placed, surroundings, partition, source, limits)
+                if move is not None and surroundings.may_move(partition):
+                    yield move
+
+
+def _has_too_much(limits: DiskLimits, source: BrokerId, racks: Collection[BrokerId]) -> bool:
+    if limits.is_over(source):
+        return True
+    return limits.excess_bytes(source) > 0 and any(map(limits.is_under, racks))
+
+
+def _emptied(
+    placed: PlacedReplicas,
+    surroundings: Surroundings,
+    partition: TopicIdPartition,
+    source: BrokerId,
+    limits: DiskLimits,
+) -> Move | None:
+    """Return the move of a broker's replica to the emptiest disks that need it, or have room for it."""
+    racks, replicas = surroundings.racks, placed.replicas[partition]
+    others = Counter(racks[each] for each in replicas if each != source and each in racks)
+    size_bytes = placed.disks.size_of(partition, replicas)
+    fits = [
+        each
+        for each in racks
+        if each not in replicas
+        and others[racks[each]] <= others[racks[source]]
+        and not limits.share_pool(source, each)
+        and (limits.is_over(source) or limits.is_under(each))
+        and limits.allow(source, each, size_bytes)
+        and not surroundings.is_busy(each)
+    ]
+    if not fits:
+        return None
+    best = min(fits, key=lambda each: (limits.share_of(each), each))
+    after = tuple(best if each == source else each for each in replicas)
+    return Move(partition, replicas, after, Goal.DISKS)
+
+
 def moves_to_lighter_brokers(placed: PlacedReplicas, surroundings: Surroundings) -> Search:
     """Search for moves from brokers with many replicas to those with few, always from the heaviest."""
 
@@ -137,7 +212,7 @@ def moves_to_lighter_brokers(placed: PlacedReplicas, surroundings: Surroundings)
 
     def moves_from(broker_id: BrokerId) -> Search:
         for evens_topic in (True, False):
-            lighter = _Lighter(surroundings, weight)
+            lighter = _Lighter(placed, surroundings, weight)
             for looks, partition in enumerate(in_parts(placed.held[broker_id])):
                 if looks % _QUICK_LOOKS == 0:
                     yield None
@@ -192,11 +267,15 @@ def _in_turn(searches: dict[BrokerId, Search], weight: Callable[[BrokerId], int]
 class _Lighter:
     """The brokers that may get replicas by rack, the lightest first; counted again after some looks."""
 
-    def __init__(self, surroundings: Surroundings, weight: Callable[[BrokerId], int]) -> None:
+    def __init__(
+        self, placed: PlacedReplicas, surroundings: Surroundings, weight: Callable[[BrokerId], int]
+    ) -> None:
+        self._placed = placed
         self._surroundings = surroundings
         self._weight = weight
         self._looks = 0
         self.by_rack: dict[str | None, list[BrokerId]] = {}
+        self._disk_limits: DiskLimits | None = None
 
     def than(self, broker_id: BrokerId) -> bool:
         """Whether there are brokers that are lighter than this one, so that a move to them helps."""
@@ -212,9 +291,19 @@ class _Lighter:
     def _count(self, largest: int) -> None:
         self.by_rack = {}
         racks, weight = self._surroundings.racks, self._weight
+        self._disk_limits = limits = self._placed.disks.limits(racks)
         for each in sorted(racks, key=lambda each: (weight(each), each)):
-            if weight(each) <= largest and not self._surroundings.is_busy(each):
+            if weight(each) > largest or self._surroundings.is_busy(each):
+                continue
+            if limits is None or not limits.is_over(each):
                 self.by_rack.setdefault(racks[each], []).append(each)
+
+    def has_disk_for(self, partition: TopicIdPartition, source: BrokerId, target: BrokerId) -> bool:
+        """Whether the goal of disks allows a move, as far as their use is known."""
+        limits, placed = self._disk_limits, self._placed
+        if limits is None:
+            return True
+        return limits.allow(source, target, placed.disks.size_of(partition, placed.replicas[partition]))
 
 
 def _lightened(
@@ -237,6 +326,8 @@ def _lightened(
         for each in brokers[: _LIGHTER_IN_A_RACK + len(replicas)]:
             if each in replicas or (evens_topic and placed.held_of_topic[each][topic_id] >= of_source):
                 continue
+            if not lighter.has_disk_for(partition, source, each):
+                continue
             found = (len(placed.held.get(each, ())), each)
             best = found if best is None else min(best, found)
             break
@@ -249,14 +340,21 @@ def _lightened(
 def _led_by(
     placed: PlacedReplicas, partition: TopicIdPartition, broker_id: BrokerId, evens_topic: bool
 ) -> Move | None:
-    replicas = placed.replicas[partition]
-    leader, topic_id, of_topic = replicas[0], partition.topic_id, placed.led_of_topic
+    leader, topic_id, of_topic = placed.replicas[partition][0], partition.topic_id, placed.led_of_topic
     if placed.led[leader] - placed.led[broker_id] < _SMALLEST_DIFFERENCE:
         return None
     if evens_topic and of_topic[broker_id][topic_id] >= of_topic[leader][topic_id]:
         return None
-    swapped = {leader: broker_id, broker_id: leader}
-    return Move(partition, replicas, tuple(swapped.get(each, each) for each in replicas), Goal.LEADERS)
+    return leading_instead(placed, partition, broker_id, Goal.LEADERS)
+
+
+def leading_instead(
+    placed: PlacedReplicas, partition: TopicIdPartition, broker_id: BrokerId, goal: Goal
+) -> Move:
+    """Return the move by which another replica becomes the preferred leader."""
+    replicas = placed.replicas[partition]
+    swapped = {replicas[0]: broker_id, broker_id: replicas[0]}
+    return Move(partition, replicas, tuple(swapped.get(each, each) for each in replicas), goal)
 
 
 def _replaced(
@@ -275,12 +373,14 @@ def _replaced(
     if len(free) < len(replaced):
         return None
     taken = Counter(surroundings.rack_of(each) for each in replicas if each not in replaced)
+    size_bytes = placed.disks.size_of(partition, replicas)
     best_for: dict[BrokerId, BrokerId] = {}
     for replica in replaced:
         best = min(
             free,
             key=lambda each: (
                 taken[racks[each]],
+                placed.disks.is_too_full_for(each, size_bytes),
                 len(placed.held.get(each, ())),
                 placed.held_of_topic[each][partition.topic_id],
                 each,

@@ -12,6 +12,8 @@ from itertools import islice
 from typing import Final, TypeAlias
 from uuid import UUID
 
+from sparklog.driver.controller.machine.balancing.disks import Disks
+from sparklog.driver.controller.machine.balancing.leader_traffic import LeaderTraffic
 from sparklog.protocol.types import BrokerId, TopicIdPartition
 
 _ByTopic: TypeAlias = defaultdict[BrokerId, Counter[UUID]]
@@ -28,16 +30,30 @@ class PlacedReplicas:
         """The partitions of which each broker has a replica."""
         self.led: Counter[BrokerId] = Counter()
         """The number of partitions of which each broker is the preferred leader."""
+        self.disks = Disks()
+        """The use of the brokers' disks with these replicas, as far as it is known."""
+        self.traffic = LeaderTraffic()
+        """The bytes of clients by preferred leader, as far as they are known."""
         self.held_of_topic: _ByTopic = defaultdict(Counter)
         self.led_of_topic: _ByTopic = defaultdict(Counter)
         for partition, placed in (replicas or {}).items():
             self.place(partition, placed)
 
+    def note_time(self, now_ms: int, deleted_in_ms: int) -> None:
+        """Note the time, for the age of loads, and that in which a replica's files are deleted."""
+        self.disks.note_time(now_ms, deleted_in_ms)
+        self.traffic.note_time(now_ms)
+
     def place(self, partition: TopicIdPartition, replicas: tuple[BrokerId, ...]) -> None:
         """Set a partition's replicas, in place of the present ones."""
-        if self.replicas.get(partition) == replicas:
+        before = self.replicas.get(partition)
+        if before == replicas:
             return
-        self.remove(partition)
+        if before is not None:
+            self.disks.placed(partition, before, replicas)
+        self._remove(partition)
+        if replicas:
+            self.traffic.placed(partition, replicas[0])
         self.replicas[partition] = replicas
         self._count(partition, replicas, 1)
         for broker_id in replicas:
@@ -45,6 +61,10 @@ class PlacedReplicas:
 
     def remove(self, partition: TopicIdPartition) -> None:
         """Remove a partition, if it is known."""
+        self._remove(partition)
+        self.traffic.removed(partition)
+
+    def _remove(self, partition: TopicIdPartition) -> None:
         replicas = self.replicas.pop(partition, ())
         self._count(partition, replicas, -1)
         for broker_id in replicas:

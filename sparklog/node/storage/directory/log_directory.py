@@ -28,6 +28,7 @@ from sparklog.node.storage.checkpoints import (
     REPLICATION_OFFSET_CHECKPOINT,
 )
 from sparklog.node.storage.directory.directory_checkpoints import DirectoryCheckpoints
+from sparklog.node.storage.directory.file_system import file_system_id
 from sparklog.node.storage.directory.meta_properties import (
     MetaProperties,
     read_meta_properties,
@@ -85,6 +86,7 @@ class LogDirectory:
 
     def __init__(self, path: Path, lock_descriptor: int, meta: MetaProperties | None) -> None:
         self.path = path
+        self.file_system_id = file_system_id(lock_descriptor)
         self.meta = meta
         """None before formatting."""
         self.previous_stop, self.previous_broker_epoch = _read_previous_stop(path)

@@ -3,6 +3,7 @@
 
 from collections import Counter
 from datetime import timedelta
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -15,9 +16,12 @@ from kio.schema.alter_partition_reassignments.v1.request import (
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 
 from sparklog.driver.controller.machine.balancing.copy_slots import COPIES_PER_BROKER, OVERDUE_MS
+from sparklog.driver.controller.machine.balancing.disks import DiskVolume, MeasuredDisks
+from sparklog.driver.controller.machine.balancing.leader_traffic import MeasuredTraffic, Rates
 from sparklog.driver.controller.machine.balancing.left_alone import LEFT_ALONE_MS
 from sparklog.node.metadata.image import PartitionRegistration
 from sparklog.node.metadata.schemas import ConfigRecord, LeaderRecoveryState, ResourceType
+from sparklog.protocol.types import TopicPartition
 from tests.unit.driver.controller.conversation import Conversation, creatable, registration
 
 REPLACE_AFTER_MS = 10_000
@@ -120,6 +124,73 @@ class Cluster(Conversation):
             len(each.isr) == 3 and len({RACKS[broker_id] for broker_id in each.replicas}) == 3
             for each in self.partitions
         )
+
+
+class MeasuredCluster(Cluster):
+    """Brokers with disks of 10,000 bytes, which report them every second."""
+
+    def __init__(self, *broker_ids: int, **config: str) -> None:
+        self.sizes: dict[int, int] = {}
+        """Of the replicas of each partition of topic t, if not 10 bytes."""
+        self.rates: dict[int, Rates] = {}
+        """Of each partition of topic t, if it has traffic."""
+        self.silent: set[int] = set()
+        self._deletions: dict[tuple[int, int], int] = {}
+        """The times at which the files of brokers' former replicas go."""
+        self._held: set[tuple[int, int]] = set()
+        delay = {"log_segment_delete_delay_ms": "5000"}
+        super().__init__(*broker_ids, **{"sparklog_balance_enable": "always", **delay, **config})
+
+    def wait(self, duration_ms: int, *, copies: bool = True) -> int:
+        count = 0
+        for _ in range(duration_ms // 1_000):
+            self.measure()
+            count += super().wait(1_000, copies=copies)
+        return count
+
+    def measure(self) -> None:
+        held = {
+            (each, number) for number, partition in enumerate(self.partitions) for each in partition.replicas
+        }
+        self._deletions |= dict.fromkeys(self._held - held, self.now_ms + 5000)
+        self._held = held
+        kept = held | {removed for removed, until_ms in self._deletions.items() if self.now_ms < until_ms}
+        for broker_id in set(self.alive) - self.silent:
+            sizes = {number: self.sizes.get(number, 10) for each, number in kept if each == broker_id}
+            used = sum(sizes.values())
+            volumes = {broker_id: DiskVolume(used, 10_000 - used)}
+            listed = {TopicPartition("t", number): size for number, size in sizes.items()}
+            self.controller.disks_reported(broker_id, MeasuredDisks(volumes, listed, self.now_ms))
+            rates = {
+                TopicPartition("t", number): self.rates[number]
+                for number, partition in enumerate(self.partitions)
+                if number in self.rates and partition.leader == broker_id
+            }
+            whole = reduce(Rates.plus, rates.values(), Rates(0, 0))
+            self.controller.traffic_reported(broker_id, MeasuredTraffic(whole, rates, self.now_ms))
+
+    def traffic(self) -> list[int]:
+        """Return the bytes in of each broker's leaders, in MiB per second."""
+        return [
+            sum(
+                rates.bytes_in >> 20
+                for number, rates in self.rates.items()
+                if self.partitions[number].leader == broker_id
+            )
+            for broker_id in self.alive
+        ]
+
+    def used(self) -> list[int]:
+        """Return the bytes on each broker's disks once nothing moves."""
+        assert self.moving == 0
+        return [
+            sum(
+                self.sizes.get(number, 10)
+                for number, partition in enumerate(self.partitions)
+                if broker_id in partition.replicas
+            )
+            for broker_id in self.alive
+        ]
 
 
 @pytest.fixture
@@ -518,3 +589,102 @@ def test_broker_whose_copies_are_overdue_gets_no_further_replicas_and_holds_noth
     cluster.stuck.clear()
     cluster.wait(60_000)
     assert cluster.is_whole
+
+
+def skewed_cluster(**config: str) -> MeasuredCluster:
+    """Return a cluster with equal numbers of replicas, of which brokers 0 to 2 have all large ones."""
+    cluster = MeasuredCluster(0, 1, 2, 3, 4, 5, **config)
+    turns = [(0, 1, 2), (1, 2, 0), (2, 0, 1)] * 4 + [(3, 4, 5), (4, 5, 3), (5, 3, 4)] * 4
+    cluster.create(creatable("t", assignments=dict(enumerate(turns))))
+    cluster.sizes = dict.fromkeys(range(6), 1_000)
+    return cluster
+
+
+def test_full_disks_give_replicas_to_emptier_ones_and_then_rest() -> None:
+    """Numbers of replicas say nothing of a topic a hundred times as large as another."""
+    cluster = skewed_cluster()
+    cluster.wait(400_000)
+    assert max(cluster.used()) - min(cluster.used()) <= 2_000
+    assert max(cluster.held.values()) - min(cluster.held.values()) <= 3
+    assert cluster.is_whole
+    assert cluster.wait(LEFT_ALONE_MS * 2) == 0
+
+
+def test_full_disks_of_a_broker_that_does_not_report_stay_as_they_are() -> None:
+    """A figure that is missing is no zero."""
+    cluster = skewed_cluster()
+    cluster.silent = {5}
+    assert cluster.wait(1_000_000) == 0
+
+
+def test_full_disks_are_balanced_only_if_that_is_wanted_always() -> None:
+    """As uneven numbers are: nothing was added or lost."""
+    cluster = skewed_cluster(sparklog_balance_enable="true")
+    assert cluster.wait(1_000_000) == 0
+
+
+def test_added_broker_gets_bytes_as_well_as_replicas() -> None:
+    """Its share of the replicas may all be small ones."""
+    cluster = skewed_cluster(sparklog_balance_enable="true")
+    cluster.sizes = dict.fromkeys(range(6), 2_000) | dict.fromkeys(range(6, 12), 1_500)
+    cluster.wait(30_000)
+    cluster.add(6, 7, 8)
+    cluster.wait(600_000)
+    assert max(cluster.used()) - min(cluster.used()) <= 3_000
+    assert cluster.is_whole
+
+
+def busy_cluster(**config: str) -> MeasuredCluster:
+    """Return a cluster in which brokers 0, 1 and 2 lead all partitions with traffic, and others as many."""
+    cluster = MeasuredCluster(0, 1, 2, 3, 4, 5, **config)
+    turns = [(0, 4, 5), (1, 5, 3), (2, 3, 4)] * 4 + [(3, 1, 2), (4, 2, 0), (5, 0, 1)] * 4
+    cluster.create(creatable("t", assignments=dict(enumerate(turns))))
+    cluster.rates = dict.fromkeys(range(12), Rates(3 << 20, 0))
+    return cluster
+
+
+def test_busy_leaders_give_leaderships_away_without_a_copy_and_then_rest() -> None:
+    """Numbers of leaders say nothing of a partition that everything is written to."""
+    cluster = busy_cluster()
+    held = cluster.held
+    cluster.wait(400_000)
+    assert sorted(cluster.traffic()) == [3, 6, 6, 6, 6, 9], "it was 12 at three brokers"
+    assert (cluster.held, cluster.led) == (held, dict.fromkeys(range(6), 4))
+    assert cluster.wait(1_000_000) == 0
+
+
+def test_loads_that_change_long_after_everything_else_are_balanced() -> None:
+    """Logs grow and producers come while no partition and no broker changes."""
+    cluster = busy_cluster()
+    cluster.rates, rates = {}, cluster.rates
+    assert cluster.wait(1_000_000) == 0
+    cluster.rates = rates
+    cluster.wait(400_000)
+    assert max(cluster.traffic()) == 9
+    cluster.sizes = dict.fromkeys((0, 3, 6, 9), 2_000)
+    cluster.wait(800_000)
+    assert max(cluster.used()) - min(cluster.used()) <= 4_000
+
+
+def test_loads_of_an_added_broker_that_are_known_late_are_balanced_then() -> None:
+    """It reports no traffic in its first minutes, and no use of disks while it copies."""
+    cluster = busy_cluster(sparklog_balance_enable="true")
+    cluster.wait(30_000)
+    cluster.silent = {6}
+    cluster.add(6)
+    cluster.wait(100_000)
+    assert cluster.moving == 0
+    assert cluster.held[6] > 5
+    assert sorted(cluster.traffic()) == [0, 0, 0, 0, 12, 12, 12]
+    cluster.silent.clear()
+    cluster.wait(400_000)
+    assert sorted(cluster.traffic()) == [0, 3, 3, 6, 6, 6, 12], (
+        "brokers 4 and 5 can lead no more for broker 6"
+    )
+
+
+def test_busy_leaders_beside_a_broker_without_figures_stay_as_they_are() -> None:
+    """It may be the busiest of all."""
+    cluster = busy_cluster()
+    cluster.silent = {5}
+    assert cluster.wait(1_000_000) == 0
