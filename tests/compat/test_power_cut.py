@@ -26,7 +26,6 @@ def partition(cluster: LocalCluster) -> PartitionRegistration:
     return cluster.image.topics.by_name[TOPIC].partitions[0]
 
 
-@pytest.mark.long
 def test_longest_log_leads_after_all_machines_went_down(cluster: LocalCluster) -> None:
     """The last leader lost half of what it had acknowledged; a follower that is late has all of it."""
     create_topic(cluster.bootstrap_servers, TOPIC)

@@ -33,7 +33,6 @@ from tests.compat.spark_connector_session import (
     Record,
 )
 
-pytestmark = pytest.mark.long
 SESSION_TIMEOUT_S = 300.0
 
 
