@@ -249,15 +249,16 @@ def _idle(spark: SparkSession, source: str, options: Mapping[str, str]) -> Calla
     """CPU milliseconds a second of everything in this session while a query has nothing to do."""
     _running(spark, source, options)
 
-    def cpu_s() -> float:
+    def cpu_s() -> dict[int, float]:
         own = psutil.Process()
-        times = [process.cpu_times() for process in (own, *own.children(recursive=True))]
-        return sum(each.user + each.system for each in times)
+        times = {process.pid: process.cpu_times() for process in (own, *own.children(recursive=True))}
+        return {pid: each.user + each.system for pid, each in times.items()}
 
     def measured() -> float:
         before_s = cpu_s()
         time.sleep(IDLE_S)
-        return 1000 * (cpu_s() - before_s) / IDLE_S
+        # By process: workers of the session's earlier cases end meanwhile, with all that they ever took.
+        return 1000 * sum(now_s - before_s.get(pid, 0.0) for pid, now_s in cpu_s().items()) / IDLE_S
 
     return measured
 
