@@ -106,9 +106,9 @@ class _Session:
         return self._process.returncode is not None
 
     def ask(self, *request: str | int) -> Sequence[float]:
-        """Have the session do something; return the figures.
+        """Return the figures of one request.
 
-        It ends when it is cut in the middle, as at the bound of a case.
+        The session ends if the request is cut in the middle, as at the bound of a case.
         """
         try:
             return self._answer(*request)

@@ -1,4 +1,4 @@
-"""What brokers without load cost the driver: `python -m benchmarks.idle_brokers --brokers 100`.
+"""The driver's cost of brokers without load: `python -m benchmarks.idle_brokers --brokers 100`.
 
 Three brokers are real, as processes of their own, and the driver is a thread of this process. The others are
 simulated by another process: each registers, sends heartbeats and fetches of the metadata log as often as a

@@ -1,6 +1,7 @@
 """The use of brokers' disks and the traffic of their leaders, read from the metrics that they push.
 
-Nothing is sent for it: these are gauges of `sparklog/node/metrics`, which all brokers push once a second.
+Nothing is sent for it: these are gauges of `sparklog/node/metrics`, which all brokers push, once a second in
+small clusters.
 They are read for one broker at a time, and of each seldom, since they lie among some thousands.
 """
 

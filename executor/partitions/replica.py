@@ -178,7 +178,8 @@ class Replica:
 
         The end of a reassignment begins a leader epoch also where the leader stays. The log stays the
         partition's, so clients' appends go on waiting, as in Kafka (DelayedProduce.tryComplete): refused ones
-        would come again after a pause. A coordinator loads its partition in each epoch: its own are refused.
+        would come again after a pause. In an internal topic they are refused, since its coordinator may load
+        again; a coordinator's own do not wait here, but for the high watermark.
         """
         now_ms = self._host.now_ms()
         self._adopt(settings)

@@ -2,7 +2,8 @@
 
 Lengths, timestamps and offsets are expected to have one or two bytes, and offsets to go on one by one. For
 other records, good or bad ones, the answer is None: `walk` reads them with all that is allowed, or names the
-error.
+error. Their decoding stands where it is needed, again and again: a call for each field takes longer than the
+field.
 """
 
 from collections.abc import Sequence
