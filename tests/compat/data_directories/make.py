@@ -39,6 +39,8 @@ CONFIG = {
     "replica.high.watermark.checkpoint.interval.ms": "1000",
     "metadata.log.max.record.bytes.between.snapshots": "2000",
     "log.retention.ms": "-1",
+    # The kept directories grow old: after a week their older snapshot would rightly go.
+    "metadata.max.retention.ms": "-1",
 }
 PARTITIONS = {"rolled": 1, "compressed": 2, "deleted": 1}
 PRODUCER_ID = 7_000_000
