@@ -656,12 +656,14 @@ class Replica:
     def repair(self) -> None:
         """Truncate the log to the beginning of its damage; the leader has the missing records.
 
-        Only under another leader, and while no election counts on the log.
+        Only under another leader, and while no election counts on the log. `follow` comes next.
         """
         damage = self.damage
         if damage is None:
             return
         self.damage = None
+        # One that follows already, because its log was perhaps the longest, goes on at its new end.
+        self.follower_state = None
         try:
             self.log.cut_at(damage.first_offset, damage.reason)
         except (OSError, KafkaError) as error:
