@@ -16,12 +16,12 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 import sparklog
-from sparklog.jobs.class_archive.archive import SHORT_LIVED
 from sparklog.jobs.demo import flights
 from sparklog.jobs.demo.observers import AcknowledgedObserver, Observed, ReadingAlong
 
 TOPIC = "flights"
 PARTITIONS = 6
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dio.netty.jfr.enabled=false"
 WRITE_TASKS = 12
 """More than there are slots, so that the write takes a while and has a middle."""
 ROWS_AT_ONCE = 2_000
