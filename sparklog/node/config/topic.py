@@ -2,7 +2,7 @@
 
 Each field of `TopicConfig` is one key, named after it with `_` for `.`. A topic that sets nothing follows the
 broker's keys (`log.retention.ms` before `.minutes` before `.hours`, and so on), as in Kafka. "No limit",
-which Kafka writes as -1, is None. So `keys/topic_defaults.txt` has for each key, in this order: the broker's
+which Kafka writes as -1, is None. So `keys/topic_defaults.toml` has for each key, in this order: the broker's
 keys, the factors of their units, other limits than the broker's, and the number for "no limit".
 
 Some keys that Kafka's tools set on topics as a matter of course, such as `preallocate`, are checked, kept and
@@ -11,7 +11,7 @@ described, and have no effect; their documentation says so.
 Source: Kafka 4.3's LogConfig and ServerTopicConfigSynonyms.
 """
 
-import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from sparklog.node.config.broker import BROKER_KEYS, BrokerConfig
 from sparklog.node.config.definition import ConfigError, ConfigKey, find_key
-from sparklog.node.config.key_table import parse_rule, read_data, topic_key
+from sparklog.node.config.key_table import documentation_of, parse_rule, read_data, topic_key
 from sparklog.node.config.keys.kafka_keys import KAFKA_TOPIC_KEYS
 from sparklog.node.config.keys.remote_log_keys import RETENTION_AS_A_WHOLE
 from sparklog.node.config.keys.table_keys import TableTopicKeys
@@ -37,26 +37,19 @@ class BrokerSynonym(NamedTuple):
     factor: int = 1
 
 
-_ROW: Final = re.compile(r"(\S+): (.+)\n((?:    .+\n)+)")
-_ROWS: Final = {row[1]: row for row in _ROW.finditer(read_data("topic_defaults.txt"))}
+_ROWS: Final = tomllib.loads(read_data("topic_defaults.toml"))
 """Keys of topics with the broker keys that they fall back to, further limits, and their documentation."""
 
 
 def _key(name: str) -> Any:
     """A topic key with the type and default of its first broker key, and with its rule if it has none."""
-    synonyms, *limits = _ROWS[name][2].split("; ")
-    parts = (each.partition(" * ") for each in synonyms.split(", "))
-    falls_back_to = tuple(BrokerSynonym(synonym, int(factor or 1)) for synonym, _, factor in parts)
+    row = _ROWS[name]
+    falls_back_to = tuple(BrokerSynonym(synonym, factor) for synonym, factor in row["synonyms"].items())
     first = BROKER_KEYS[falls_back_to[0].name]
-    unlimited: int | None = None
-    rule = first.rule
-    for limit in limits:
-        if limit.startswith("unlimited "):
-            unlimited = int(limit.removeprefix("unlimited "))
-        else:
-            rule = parse_rule(limit)
+    unlimited = row.get("unlimited")
+    rule = parse_rule(row["allowed"]) if "allowed" in row else first.rule
     default = _fallback(falls_back_to, unlimited, {name: key.default for name, key in BROKER_KEYS.items()})
-    key = ConfigKey(name, first.type, default, " ".join(_ROWS[name][3].split()), rule, unlimited)
+    key = ConfigKey(name, first.type, default, documentation_of(row["documentation"]), rule, unlimited)
     return field(default=default, metadata={"key": key, "synonyms": falls_back_to})
 
 
