@@ -111,8 +111,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class BrokerUse(NamedTuple):
-    """The part of a cluster that a broker has."""
-
     disk_share: float | None
     """The part of the space for logs that logs take; None if that of some broker is not known."""
     held: int
@@ -138,7 +136,6 @@ def planned(
     configured: ConfiguredSize,
     disks: Mapping[BrokerId, MeasuredDisks],
 ) -> Planned:
-    """Return the plan for a cluster's Metadata response and its brokers' disks."""
     racks = {broker.node_id: broker.rack for broker in metadata.brokers}
     surplus = configured.surplus(racks)
     placed = PlacedReplicas()
@@ -185,7 +182,6 @@ def _uses(
 
 
 def lines(planned: Planned) -> list[str]:
-    """Return the plan as lines for a terminal."""
     unknown = ", ".join(map(str, planned.unknown))
     notes = [f"Disks are not looked at: brokers {unknown} have not described theirs."] if unknown else []
     if not planned.moves:

@@ -192,7 +192,6 @@ def draw_picture(observed: Observed) -> None:
 
 
 def read_back(story: Story, spark: SparkSession, source: Source) -> None:
-    """Read the topic as DataFrames and compare with `source`."""
     topic = spark.read.format("sparklog").option("subscribe", TOPIC)
     story.say("reading the topic back as a DataFrame")
     carriers = flights.carriers(flights.parsed(topic.load()))

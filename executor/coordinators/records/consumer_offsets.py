@@ -30,8 +30,6 @@ from sparklog.executor.coordinators.records.entities import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitKey(CoordinatorKey):
-    """A group and the partition of its committed offset."""
-
     __api_key__: ClassVar[int] = 1
     group: str = field(metadata=STRING)
     topic: str = field(metadata=STRING)
@@ -81,8 +79,6 @@ class MemberMetadata(NestedEntity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataValue(CoordinatorValue):
-    """Generation of a classic group, and its members with their assignments."""
-
     __api_key__: ClassVar[int] = 2
     __highest_version__: ClassVar[int] = 4
     __first_flexible_version__: ClassVar[int] = 4
@@ -225,8 +221,6 @@ class ConsumerGroupCurrentMemberAssignmentValue(CoordinatorValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupRegularExpressionKey(CoordinatorKey):
-    """A regular expression to which members of a group subscribe."""
-
     __api_key__: ClassVar[int] = 16
     group_id: str = field(metadata=STRING)
     regular_expression: str = field(metadata=STRING)

@@ -37,7 +37,6 @@ def read_data(file_name: str) -> str:
 
 
 def read_keys(file_name: str) -> dict[str, ConfigKey]:
-    """Return the keys of a table by their names."""
     return {name: _key(name, **row) for name, row in tomllib.loads(read_data(file_name)).items()}
 
 

@@ -57,7 +57,6 @@ class StreamPosition(NamedTuple):
 
     @classmethod
     def parse(cls, document: Mapping[str, Mapping[str, int]]) -> "StreamPosition":
-        """Parse a document of `document` or of the connector."""
         offsets: dict[TopicPartition, Offset] = {}
         starts: dict[TopicPartition, Offset] = {}
         for name, numbers in document.items():

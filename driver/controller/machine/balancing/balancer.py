@@ -444,7 +444,6 @@ def _is_whole(partition: PartitionRegistration) -> bool:
 
 
 def _copying(partition: PartitionRegistration) -> tuple[BrokerId, ...]:
-    """Return the brokers that copy the partition for its reassignment."""
     if partition.leader is None:
         return ()
     return tuple(each for each in partition.adding_replicas if each not in partition.isr)

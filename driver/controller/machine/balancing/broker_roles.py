@@ -59,8 +59,6 @@ _SMALL_SHARE: Final = 0.5
 
 @dataclass(slots=True)
 class RolesChange:
-    """The findings of a check."""
-
     has_changed: bool = False
     """Whether other moves are possible than before."""
     begins_balancing: bool = False

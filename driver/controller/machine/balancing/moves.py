@@ -351,7 +351,6 @@ def _led_by(
 def leading_instead(
     placed: PlacedReplicas, partition: TopicIdPartition, broker_id: BrokerId, goal: Goal
 ) -> Move:
-    """Return the move by which another replica becomes the preferred leader."""
     replicas = placed.replicas[partition]
     swapped = {replicas[0]: broker_id, broker_id: replicas[0]}
     return Move(partition, replicas, tuple(swapped.get(each, each) for each in replicas), goal)

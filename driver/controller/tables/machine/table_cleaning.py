@@ -91,8 +91,6 @@ EXPIRIES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """The table and its topic as they were read in this round."""
-
     snapshots: tuple[TableSnapshot, ...]
     newest: TableSnapshot
     files: Collection[str]

@@ -30,8 +30,6 @@ _UNIT_ROWS: Final = 256 * 1024
 
 
 class ColumnChunks(NamedTuple):
-    """The chunks of some columns in consecutive row groups."""
-
     row_groups: tuple[int, ...]
     ranges: tuple[ByteRange, ...]
     """In the order of the object; they do not overlap."""
@@ -112,8 +110,6 @@ _OFFSET: Final = "offset"
 
 
 class HistoryRows(NamedTuple):
-    """Rows of consecutive records."""
-
     columns: pa.Table
     """Those of the segment that were asked for, and maybe `offset`, in an order of their own."""
     row_count: int
