@@ -88,7 +88,7 @@ check-spark: $(SPARK_ENVIRONMENT)  ## the tests of Spark in another environment:
 	ln -sfn $$environment/lib/$$python/site-packages/pyspark/{bin,jars} $$environment/spark/home/; \
 	export SPARK_HOME=$$environment/spark/home SPARK_CONF_DIR=$$environment/spark/none PATH=$$environment/bin:$$PATH; \
 	export PYSPARK_PYTHON=$$environment/bin/python SPARK_PROPERTIES_FILE=$$environment/spark/spark-defaults.conf; \
-	$$environment/bin/python -m sparklog.jobs.class_archive --defaults conf/spark-defaults.conf \
+	$$environment/bin/python -m benchmarks.class_archive --defaults conf/spark-defaults.conf \
 		--log4j conf/log4j2.properties $$environment/spark > /dev/null; \
 	export PYSPARK_SUBMIT_ARGS="--properties-file '$$SPARK_PROPERTIES_FILE' pyspark-shell"; \
 	exec $$environment/bin/python -m pytest $(SPARK_TESTS)
@@ -147,7 +147,7 @@ compiled: $(SPARK_ENVIRONMENT)
 	@$(BIN)/python -m compileall -qq sparklog driver executor jobs || true
 
 quick-start: compiled
-	@source $(SPARK_ENVIRONMENT) && $(BIN)/python -m sparklog.jobs.class_archive --defaults conf/spark-defaults.conf \
+	@source $(SPARK_ENVIRONMENT) && $(BIN)/python -m benchmarks.class_archive --defaults conf/spark-defaults.conf \
 		--log4j conf/log4j2.properties $(SPARK_ARCHIVE) > /dev/null || true
 
 # uv, of the version and hash in the lock, uses all processors. It asks PyPI: who has another index in pip's

@@ -26,7 +26,7 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.java_libraries import kafka_command, run_kafka_program
-from benchmarks.longest_stall import longest_stall
+from benchmarks.longest_stall import longest_stall_ms
 from sparklog.driver.spark.rack import BACKOFF
 
 BROKERS = 3
@@ -184,7 +184,7 @@ def sparklog_cluster(
             )
         logs = [log, *(path for work in work_directories for path in work.glob("*/stderr"))]
         lines = (line for path in logs for line in path.read_text(errors="replace").splitlines())
-        print(f"longest stall of an event loop, of brokers and controller: {longest_stall(lines)}")
+        print(f"longest stall of an event loop, of brokers and controller: {longest_stall_ms(lines)} ms")
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ from kio.schema.list_offsets.v10.request import ListOffsetsPartition, ListOffset
 from kio.schema.metadata.v12.request import MetadataRequest
 
 from benchmarks.listed_offsets import LATEST
-from benchmarks.longest_stall import longest_stall
+from benchmarks.longest_stall import longest_stall_ms
 from sparklog.node.calling.blocking import BlockingChannel
 from sparklog.node.loop.garbage import freezing_survivors
 from sparklog.node.metadata.image import MetadataImage
@@ -277,9 +277,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for broker_id in cluster.broker_ids
             for line in cluster.log_path(broker_id).read_text(errors="replace").splitlines()
         ]
-    print(f"longest stall of a broker's loop: {longest_stall(lines)}")
-    own = [line for line in lines if longest_stall([line]).own_ms]
-    for line in sorted(own, key=lambda line: -longest_stall([line]).own_ms)[:SHOWN_STALLS]:
+    print(f"longest stall of a broker's loop: {longest_stall_ms(lines)} ms")
+    logged = [line for line in lines if longest_stall_ms([line])]
+    for line in sorted(logged, key=lambda line: -longest_stall_ms([line]))[:SHOWN_STALLS]:
         print(line)
     return int(not figures.are_within_bars)
 

@@ -178,7 +178,6 @@ class SparkCluster:
 
     @property
     def failure(self) -> BaseException | None:
-        """The error that ended the controller, if any."""
         return self._controller.failure
 
     @property
@@ -225,7 +224,6 @@ class SparkCluster:
 
     @property
     def racks(self) -> Sequence[Rack]:
-        """The jobs of the brokers, as of now."""
         return tuple(self._racks)
 
     def add_job(self, name: str, assignments: Sequence[BrokerAssignment]) -> None:
@@ -511,7 +509,6 @@ class SparkCluster:
         return {broker_id: max(0, attempt - 1) for broker_id, attempt in self._attempts().items()}
 
     def _attempts(self) -> Mapping[BrokerId, int]:
-        """Return the current attempt of the job that runs each broker."""
         return {assignment.node_id: rack.attempt for rack in self._racks for assignment in rack.assignments}
 
     def _broker_refused(self, refusal: str) -> None:

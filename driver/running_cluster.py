@@ -40,7 +40,6 @@ class Shape:
     config: BrokerConfig
 
     def scaled(self, size: ClusterSize) -> "Shape":
-        """Return the shape of the same cluster with another size."""
         return replace(self, racks=size.racks, brokers_per_rack=size.brokers_per_rack)
 
     def differences(self, running: "Shape", ignored: Collection[str] = ()) -> list[str]:

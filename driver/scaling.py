@@ -50,8 +50,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The brokers that an application's cluster has, and may get."""
-
     ids: BrokerIds
     started: ClusterSize
     assign: Callable[[BrokerId, str], BrokerAssignment]
@@ -59,8 +57,6 @@ class Membership:
 
 
 class ScalableJobs(Protocol):
-    """The brokers' jobs of one cluster."""
-
     @property
     def racks(self) -> Sequence[Rack]: ...
 

@@ -113,8 +113,6 @@ class ThreadPools:
 
 
 class HostedPartitions(NamedTuple):
-    """The replicas of a broker, and the ends of their tiers."""
-
     broker_id: BrokerId
     table: PartitionTable
     tiered_ends: TieredEnds

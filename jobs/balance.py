@@ -5,31 +5,83 @@ them. A table has the use of each broker's disks, its replicas and its leadershi
 that are away count as lost. Partitions that are being reassigned, have no leader, or have a replica on a
 broker beyond the configured size of the cluster stay where they are. With --json the plan is printed as the
 file that `kafka-reassign-partitions.sh --execute` takes, for a cluster with sparklog.balance.enable=false.
+
+The use of brokers' disks by their answers to DescribeLogDirs (KIP-113, KIP-827).
+
+The answers do not name file systems. Directories of one host count as in one file system if its size is the
+same and its free space nearly so, and if all of their logs fit into the space that is used.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
 
-from sparklog.driver.controller.machine.balancing.disks import MeasuredDisks
+from sparklog.driver.controller.machine.balancing.disks import DiskVolume, MeasuredDisks
 from sparklog.driver.controller.machine.balancing.moves import Move, Surroundings
 from sparklog.driver.controller.machine.balancing.placed_replicas import PlacedReplicas
 from sparklog.driver.controller.machine.balancing.plan import plan
 from sparklog.driver.ui.pages.number_formats import NONE, size
 from sparklog.jobs.command_config import add_command_config, check_answers, command_client
-from sparklog.jobs.described_disks import described_disks
 from sparklog.node.printable import printable
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import BrokerId, TopicIdPartition, TopicPartition
 from sparklog.user.client.cluster_client import ClusterClient
 from sparklog.user.client.cluster_size import ConfiguredSize, configured_size
-from sparklog.user.client.log_dirs import describe_log_dirs
+from sparklog.user.client.log_dirs import BrokerDirectories, OnlineDirectory, describe_log_dirs
+
+_SAME_FREE_PART: Final = 0.001
+"""The difference of free space, as a part of the size, that may come about between two answers."""
+
+
+@dataclass(slots=True, eq=False)
+class _FileSystem:
+    host: str
+    total_bytes: int
+    free_bytes: int
+    log_bytes: int = 0
+    """The logs of all directories that it is known to hold."""
+
+    def may_hold(self, host: str, directory: OnlineDirectory) -> bool:
+        total, free = directory.total_bytes, directory.usable_bytes
+        if (host, total) != (self.host, self.total_bytes) or free is None:
+            return False
+        is_as_free = abs(free - self.free_bytes) <= _SAME_FREE_PART * self.total_bytes
+        return is_as_free and self.log_bytes + directory.log_bytes <= self.total_bytes - self.free_bytes
+
+
+def described_disks(
+    directories: Mapping[BrokerId, BrokerDirectories], hosts: Mapping[BrokerId, str]
+) -> dict[BrokerId, MeasuredDisks]:
+    """Return the disks of those brokers that have described them in full; `hosts` are their addresses."""
+    found: list[_FileSystem] = []
+    disks: dict[BrokerId, MeasuredDisks] = {}
+    for broker_id, described in sorted(directories.items()):
+        volumes: dict[Hashable, DiskVolume] = {}
+        for directory in described.online:
+            total, free = directory.total_bytes, directory.usable_bytes
+            if total is None or free is None:
+                break
+            holding = [each for each in found if each.may_hold(hosts[broker_id], directory)]
+            if not holding:
+                holding = [_FileSystem(hosts[broker_id], total, free)]
+                found += holding
+            file_system = holding[0]
+            file_system.log_bytes += directory.log_bytes
+            volume = found.index(file_system)
+            others = volumes.get(volume, DiskVolume(0, 0))
+            volumes[volume] = DiskVolume(others.log_bytes + directory.log_bytes, file_system.free_bytes)
+        else:
+            if volumes:
+                disks[broker_id] = MeasuredDisks(volumes, described.sizes, 0)
+    return disks
+
 
 _TIMEOUT: Final = timedelta(seconds=10)
 _NO_LEADER: Final = -1
@@ -59,8 +111,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class BrokerUse(NamedTuple):
-    """The part of a cluster that a broker has."""
-
     disk_share: float | None
     """The part of the space for logs that logs take; None if that of some broker is not known."""
     held: int
@@ -86,7 +136,6 @@ def planned(
     configured: ConfiguredSize,
     disks: Mapping[BrokerId, MeasuredDisks],
 ) -> Planned:
-    """Return the plan for a cluster's Metadata response and its brokers' disks."""
     racks = {broker.node_id: broker.rack for broker in metadata.brokers}
     surplus = configured.surplus(racks)
     placed = PlacedReplicas()
@@ -133,7 +182,6 @@ def _uses(
 
 
 def lines(planned: Planned) -> list[str]:
-    """Return the plan as lines for a terminal."""
     unknown = ", ".join(map(str, planned.unknown))
     notes = [f"Disks are not looked at: brokers {unknown} have not described theirs."] if unknown else []
     if not planned.moves:

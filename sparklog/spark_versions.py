@@ -20,8 +20,6 @@ _SINCE: Final = re.compile(r" // since Spark (\d+\.\d+)$")
 
 
 class SparkVersion(NamedTuple):
-    """A feature release of Spark."""
-
     major: int
     minor: int
 

@@ -125,7 +125,6 @@ class MetadataLog:
         self.snapshot = snapshot
 
     def replay(self) -> Iterator[ReplayedBatch]:
-        """Yield every batch in the log, all of them behind `snapshot`."""
         for data, position, header in self._batches():
             records = [] if header.is_control else list(read_records(data, header, position))
             yield ReplayedBatch(
@@ -186,7 +185,6 @@ class MetadataLog:
         )
 
     def served(self, leader_id: BrokerId, high_watermark: Offset) -> ServedLog:
-        """Return the log as fetchers see it now."""
         return ServedLog(self._log, self.snapshots, leader_id, self.leader_epoch, high_watermark)
 
     def truncation_offset(self, diverging_epoch: tuple[LeaderEpoch, Offset]) -> Offset:

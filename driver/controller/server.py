@@ -490,7 +490,6 @@ class ControllerServer:
         started.serves_clients.set()
 
     def committed(self, image: MetadataImage, departure_reasons: Mapping[BrokerId, str]) -> None:
-        """Pass the newest committed image to subscribers."""
         with self._lock:
             self.image = image
             self._live_brokers.committed(image)

@@ -29,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 
 class SparkMetrics:
-    """The metrics of one cluster in one application, from `start` to `stop`."""
-
     def __init__(
         self,
         context: SparkContext,

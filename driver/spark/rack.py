@@ -53,8 +53,6 @@ STEADY_S: Final = 10.0
 
 
 class Rack:
-    """The supervisor of one rack's barrier job."""
-
     def __init__(
         self,
         slots: BrokerSlots,
@@ -88,7 +86,6 @@ class Rack:
 
     @property
     def state(self) -> str:
-        """The state of its job, for an error message."""
         if self._waits_for is not None:
             return f"its job waits for {self._waits_for}"
         if self.attempt and self._waits_for_allocation():

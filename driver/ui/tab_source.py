@@ -37,16 +37,12 @@ class StageText:
 
 @dataclass(frozen=True, slots=True)
 class MadePage:
-    """A page, and the same as JSON."""
-
     html: str
     json: str
 
 
 @dataclass(frozen=True, slots=True)
 class MadeTab:
-    """The overview, and the values on the brokers' stages."""
-
     overview: MadePage
     stages: tuple[StageText, ...]
 

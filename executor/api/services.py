@@ -16,8 +16,6 @@ from sparklog.protocol.types import BrokerId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionServices:
-    """The parts for the APIs of partitions and coordinators."""
-
     config: BrokerConfig
     replicas: Replicas
     quotas: RequestQuotas

@@ -182,7 +182,6 @@ class BrokerLife:
             self._heartbeats.wake()
 
     async def apply(self, image: MetadataImage, delta: MetadataDelta) -> None:
-        """Note that the replicas have applied `image`."""
         assert self._heartbeats is not None, "the first image has the registration in it"
         self._heartbeats.metadata_applied(image, has_undeclared_damage=self._has_undeclared_damage())
 

@@ -191,7 +191,8 @@ def _replay_decoded(
     try:
         decoded = loading.types.decode(key, value)
     except UnknownRecordTypeError as error:
-        logger.warning("%s: skipped a record: %s", loading.log.topic_partition, error)
+        if value is not None:  # a tombstone of what was skipped says nothing
+            logger.warning("%s: skipped a record: %s", loading.log.topic_partition, error)
         return
     except UnknownRecordVersionError as error:
         if not loading.skips_unknown_versions:

@@ -136,7 +136,6 @@ class LeaderFetches:
 
     @property
     def under_way(self) -> int:
-        """The number of requests in flight."""
         return len(self._under_way)
 
     @property

@@ -18,7 +18,6 @@ class BrokerSuspicions:
         self._changed = asyncio.Event()
 
     def now_ms(self) -> int:
-        """The loop's monotonic time in milliseconds."""
         return int(self._loop.time() * 1000)
 
     def connection_lost(self, broker_id: BrokerId) -> None:

@@ -148,7 +148,6 @@ class DirectoryMoves(RoleListener[Replica]):
         return copying
 
     def _give_up(self, replica: Replica) -> None:
-        """End the move of a replica, and delete the copy."""
         copying = self._end(replica)
         if copying is not None:
             copying.cancel(delete=True)
@@ -172,7 +171,6 @@ class DirectoryMoves(RoleListener[Replica]):
                 copying.cancel(delete=False)
 
     def directory_failed(self, directory: LogDirectory) -> None:
-        """End the moves into that directory."""
         for replica, copying in list(self._moves.items()):
             if copying.target is directory:
                 self._end(replica)

@@ -122,7 +122,6 @@ class DelayedOperations:
         self._call_at_turn_end = at_turn_end(loop)
 
     def now_ms(self) -> int:
-        """The loop's monotonic time in milliseconds."""
         return int(self._loop.time() * 1000)
 
     def __len__(self) -> int:

@@ -23,7 +23,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from sparklog.executor.remote_reads.decoding.decoder_process import DecoderProcess
 from sparklog.executor.remote_reads.decoding.exchange import BatchesRequest
-from sparklog.executor.remote_reads.footer_cache import FooterCache
 from sparklog.executor.remote_reads.loads import MAX_RUNNING, Load, Loads
 from sparklog.executor.remote_reads.machine.row_group_cache import RowGroupCache
 from sparklog.executor.remote_reads.machine.sequential_reads import SequentialReads
@@ -39,6 +38,29 @@ from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.types import Offset
 
 logger = logging.getLogger(__name__)
+
+
+class FooterCache:
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity_bytes: Final = capacity_bytes
+        self._footers: dict[str, SegmentFooter] = {}
+        """The least recently used first."""
+        self._size_bytes = 0
+
+    def get(self, segment: str) -> SegmentFooter | None:
+        footer = self._footers.pop(segment, None)
+        if footer is not None:
+            self._footers[segment] = footer
+        return footer
+
+    def put(self, footer: SegmentFooter) -> None:
+        """Keep a footer that is not here yet."""
+        self._footers[footer.name] = footer
+        self._size_bytes += footer.memory_bytes
+        while self._size_bytes > self._capacity_bytes and len(self._footers) > 1:
+            oldest = next(iter(self._footers))
+            self._size_bytes -= self._footers.pop(oldest).memory_bytes
+
 
 Result = TypeVar("Result")
 

@@ -61,8 +61,6 @@ class CopyStoppedError(Exception):
 
 
 class SegmentCopies:
-    """The copies of one broker, over `store`."""
-
     def __init__(self, store: ObjectStore, threads: CopyThreads, byte_turns: ByteTurns) -> None:
         self._store = store
         self._threads = threads
@@ -203,7 +201,6 @@ def _divided(
 def _copied(
     replica: Replica, rows: Iterable[pa.RecordBatch], file: Path, stopped: threading.Event
 ) -> WrittenSegment:
-    """Write records of the local log to a file."""
     topic, partition = replica.topic_partition
     return write_segment(
         _until(stopped, rows),

@@ -16,12 +16,12 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 import sparklog
-from sparklog.jobs.class_archive.archive import SHORT_LIVED
 from sparklog.jobs.demo import flights
 from sparklog.jobs.demo.observers import AcknowledgedObserver, Observed, ReadingAlong
 
 TOPIC = "flights"
 PARTITIONS = 6
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dio.netty.jfr.enabled=false"
 WRITE_TASKS = 12
 """More than there are slots, so that the write takes a while and has a middle."""
 ROWS_AT_ONCE = 2_000
@@ -192,7 +192,6 @@ def draw_picture(observed: Observed) -> None:
 
 
 def read_back(story: Story, spark: SparkSession, source: Source) -> None:
-    """Read the topic as DataFrames and compare with `source`."""
     topic = spark.read.format("sparklog").option("subscribe", TOPIC)
     story.say("reading the topic back as a DataFrame")
     carriers = flights.carriers(flights.parsed(topic.load()))

@@ -78,7 +78,6 @@ def parsed(records: DataFrame) -> DataFrame:
 
 
 def totals(records: DataFrame) -> Totals:
-    """Count and checksum `value`."""
     row = records.agg(F.count("value"), _checksum()).first()
     assert row is not None
     return Totals(records=int(row[0]), checksum=int(row[1] or 0))
@@ -98,7 +97,6 @@ def carriers(flights: DataFrame) -> dict[str, Carrier]:
 
 
 def total(carriers: Mapping[str, Carrier]) -> Totals:
-    """Return count and checksum of all carriers together."""
     each = [carrier.totals for carrier in carriers.values()]
     return Totals(sum(totals.records for totals in each), sum(totals.checksum for totals in each))
 

@@ -1,16 +1,18 @@
-"""The overview in a terminal: no taller than the window, troubles first."""
+"""The overview in a terminal: no taller than the window, troubles first.
 
-from typing import Final
+Its data are the Log tab's JSON: the fields of `driver/ui/machine/status.py` and of `GroupPages.groups`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sparklog.driver.ui.machine.groups import GroupSummary, is_moving
-from sparklog.driver.ui.pages.number_formats import count, rate, size
+from sparklog.driver.ui.machine.groups import is_moving
+from sparklog.driver.ui.pages.number_formats import NONE, count, duration, rate, size, size_rate
 from sparklog.driver.ui.pages.tables import shortened
-from sparklog.jobs.top.observation import BrokerRow, Overview, TopicRow, Troubled
-from sparklog.jobs.top.tier_figures import TopicTier
 
 MAX_TROUBLED: Final = 10
 MAX_GROUPS: Final = 5
@@ -18,125 +20,115 @@ _LINES_AROUND: Final = 14
 """Titles, headings and rules, besides the rows."""
 
 
-def screen(overview: Overview, height: int) -> RenderableType:
+def screen(overview: Mapping[str, Any], groups: Mapping[str, Any], height: int) -> RenderableType:
     """Return a rendering of at most `height` lines."""
-    troubled = overview.troubled[:MAX_TROUBLED]
-    groups = overview.groups.groups[:MAX_GROUPS]
-    left = height - _LINES_AROUND - len(overview.brokers) - len(troubled) - (len(groups) + 2 if groups else 0)
-    parts: list[RenderableType] = [_head(overview), _brokers(overview.brokers)]
-    if troubled:
-        parts.append(_troubled(troubled, len(overview.troubled)))
-    if groups:
-        parts.append(_groups(groups, overview.groups.group_count))
-    parts.append(_topics(overview.topics[: max(3, left)], len(overview.topics)))
-    return Group(*parts)
+    parts: list[RenderableType] = [_head(overview), _brokers(overview["brokers"])]
+    left = height - _LINES_AROUND - len(overview["brokers"])
+    partitions, tier = overview["partitions"], overview.get("tier")
+    troubles = sum(partitions[kind] for kind in ("offline", "under_min_isr", "under_replicated"))
+    for columns, rows, total in (
+        (_TROUBLED, [_trouble(each) for each in partitions["troubled"][:MAX_TROUBLED]], troubles),
+        (
+            _GROUPS,
+            [_group(each) for each in groups.get("groups", ())[:MAX_GROUPS]],
+            groups.get("group_count"),
+        ),
+        (_TIER, [_tiered(each) for each in tier["topics"][:MAX_GROUPS]] if tier else [], 0),
+    ):
+        if rows:
+            parts.append(_table(columns, rows, total or 0))
+            left -= len(rows) + 2
+    topics = [_topic(each) for each in overview["topics"][: max(3, left)]]
+    return Group(*parts, _table(_TOPICS, topics, overview["topic_count"]))
 
 
-def _head(overview: Overview) -> Text:
-    offline = sum(each.leader is None for each in overview.troubled)
-    others = len(overview.troubled) - offline
-    head = Text(f"Cluster {overview.cluster_id}  controller {_or_dash(overview.controller_id)}")
-    if overview.leader_epoch is not None:
-        lags = ", ".join(f"{voter.node_id} {count(voter.lag)}" for voter in overview.voters)
-        head.append(f"  epoch {overview.leader_epoch}  voters' lag: {lags}")
-    head.append(f"\n{count(overview.partitions)} partitions of {count(len(overview.topics))} topics: ")
-    if not overview.troubled:
-        head.append("all in sync", "green")
-    if offline:
-        head.append(f"{count(offline)} offline ", "bold red")
-    if others:
-        head.append(f"{count(others)} under-replicated", "yellow")
+def _head(overview: Mapping[str, Any]) -> Text:
+    controller, partitions = overview["controller"], overview["partitions"]
+    head = Text(f"Cluster {overview['cluster_id']}")
+    if controller is not None:
+        lags = ", ".join(f"{each['node_id']} {count(each['lag'])}" for each in controller["voters"])
+        head.append(
+            f"  controller {controller['node_id']}  epoch {controller['leader_epoch']}  voters' lag: {lags}"
+        )
+    if overview["missing"] is not None:
+        head.append(f"\nNothing can be decided: {overview['missing']}", "bold red")
+    head.append(f"\n{count(partitions['count'])} partitions of {count(overview['topic_count'])} topics: ")
+    troubles = [
+        (f"{count(partitions[kind])} {kind.replace('_', ' ')} ", style)
+        for kind, style in (("offline", "bold red"), ("under_min_isr", "red"), ("under_replicated", "yellow"))
+        if partitions[kind]
+    ]
+    for text, style in troubles or [("all in sync", "green")]:
+        head.append(text, style)
     return head
 
 
-def _brokers(brokers: tuple[BrokerRow, ...]) -> Table:
-    table = _table("Id", "State", "Rack", "Address", "<Leads/holds/in sync", "<Records in", "<Log", "<Free")
-    for broker in brokers:
-        state = Text("fenced", "bold red") if broker.is_fenced else Text("in service", "green")
-        if broker.offline_directories:
-            state.append(f", {broker.offline_directories} disks failed", "bold red")
-        table.add_row(
-            str(broker.node_id),
-            state,
-            Text(broker.rack or ""),
-            Text(broker.address),
-            f"{count(broker.led)}/{count(broker.held)}/{count(broker.in_sync)}",
-            rate(broker.records_in_per_s),
-            size(broker.log_bytes),
-            size(broker.usable_bytes),
-        )
-    return table
+_BROKERS: Final = (
+    "Id", "State", "Rack", "Address", "<Leads/holds/in sync", "<In", "<Out", "<Log", "<Free", "<Loop lag",
+)  # fmt: skip
+_TROUBLED: Final = ("Partition", "<Leader", "Replicas", "In sync")
+_GROUPS: Final = ("Group", "State", "<Coordinator", "<Partitions", "<Lag")
+_TIER: Final = ("In the tier", "<Bytes", "<Not copied", "<Oldest of it", "<Reads")
+_TOPICS: Final = ("Topic", "<Partitions", "<Replicas", "<Offline", "<Under-replicated")
 
 
-def _troubled(troubled: tuple[Troubled, ...], all_of_them: int) -> Table:
-    table = _table("Partition", "<Leader", "Replicas", "In sync")
-    for each in troubled:
-        table.add_row(
-            Text(each.name, "bold red" if each.leader is None else "yellow"),
-            _or_dash(each.leader),
-            ", ".join(map(str, each.replicas)),
-            ", ".join(map(str, each.isr)),
-        )
-    if all_of_them > len(troubled):
-        table.add_row(f"and {count(all_of_them - len(troubled))} more")
-    return table
+def _brokers(brokers: Iterable[Mapping[str, Any]]) -> Table:
+    return _table(_BROKERS, [_broker(broker, broker["figures"] or {}) for broker in brokers], 0)
 
 
-def _groups(groups: tuple[GroupSummary, ...], all_of_them: int | None) -> Table:
-    table = _table("Group", "State", "<Coordinator", "<Partitions", "<Lag")
-    for group in groups:
-        table.add_row(
-            Text(shortened(group.group_id) or ""),
-            Text(group.state, "yellow" if is_moving(group.state) else ""),
-            str(group.coordinator),
-            count(group.partitions),
-            count(group.lag),
-        )
-    if all_of_them is not None and all_of_them > len(groups):
-        table.add_row(f"and {count(all_of_them - len(groups))} more")
-    return table
+def _broker(broker: Mapping[str, Any], metrics: Mapping[str, Any]) -> Sequence[str | Text]:
+    held = (broker["partitions_led"], broker["partitions_held"], broker["partitions_in_sync"])
+    return (
+        str(broker["node_id"]),
+        Text(broker["state"], "green" if broker["state"] == "in service" else "bold red"),
+        Text(broker["rack"]),
+        Text(broker["listener"] or NONE),
+        "/".join(map(count, held)),
+        size_rate(metrics.get("bytes_in_per_s")),
+        size_rate(metrics.get("bytes_out_per_s")),
+        size(metrics.get("log_size_bytes")),
+        size(metrics.get("free_bytes")),
+        duration(metrics.get("loop_lag_ms")),
+    )
 
 
-def _figures(tier: TopicTier | None) -> list[str]:
-    if tier is None:
-        return [size(None), size(None), rate(None)]
-    return [size(tier.remote_bytes), size(tier.copy_lag_bytes), rate(tier.reads_per_s)]
+def _trouble(each: Mapping[str, Any]) -> Sequence[str | Text]:
+    return (
+        Text(f"{each['topic']}-{each['partition']}", "bold red" if each["leader"] is None else "yellow"),
+        NONE if each["leader"] is None else str(each["leader"]),
+        ", ".join(map(str, each["replicas"])),
+        ", ".join(map(str, each["isr"])),
+    )
 
 
-def _topics(topics: tuple[TopicRow, ...], all_of_them: int) -> Table:
-    columns = ["Topic", "<Partitions", "<Records", "<Records in", "<Log, all replicas"]
-    has_tier = any(topic.tiered_records is not None for topic in topics)
-    has_figures = any(topic.tier is not None for topic in topics)
-    if has_tier:
-        columns += ["<In the tier", "<Not yet"]
-    if has_figures:
-        columns += ["<Tier", "<Not copied", "<Tier reads"]
-    table = _table(*columns)
-    for topic in topics:
-        tiered, records = topic.tiered_records, topic.records
-        lag = None if tiered is None or records is None else max(0, records - tiered)
-        table.add_row(
-            Text(topic.name),
-            count(topic.partitions),
-            count(records),
-            rate(topic.records_in_per_s),
-            size(topic.log_bytes),
-            *([count(tiered), count(lag)] if has_tier else []),
-            *(_figures(topic.tier) if has_figures else []),
-        )
-    if all_of_them > len(topics):
-        table.add_row(f"and {count(all_of_them - len(topics))} more")
-    return table
+def _group(group: Mapping[str, Any]) -> Sequence[str | Text]:
+    return (
+        Text(shortened(group["group_id"]) or ""),
+        Text(group["state"], "yellow" if is_moving(group["state"]) else ""),
+        str(group["coordinator"]),
+        count(group["partitions"]),
+        count(group["lag"]),
+    )
 
 
-def _table(*columns: str) -> Table:
-    """Return a table; columns whose names begin with `<` are right-aligned."""
+def _tiered(topic: Mapping[str, Any]) -> Sequence[str | Text]:
+    lag = (size(topic["copy_lag_bytes"]), duration(topic["copy_lag_ms"]))
+    return (Text(topic["name"]), size(topic["tiered_bytes"]), *lag, rate(topic["reads_per_s"]))
+
+
+def _topic(topic: Mapping[str, Any]) -> Sequence[str | Text]:
+    numbers = ("partitions", "replicas", "offline", "under_replicated")
+    return (Text(topic["name"]), *(count(topic[name]) for name in numbers))
+
+
+def _table(columns: Iterable[str], rows: Sequence[Sequence[str | Text]], total: int) -> Table:
+    """Return a table, with the number of rows left out; columns that begin with `<` are right-aligned."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         is_number = column.startswith("<")
         table.add_column(column.removeprefix("<"), justify="right" if is_number else "left")
+    for row in rows:
+        table.add_row(*row)
+    if total > len(rows):
+        table.add_row(f"and {count(total - len(rows))} more")
     return table
-
-
-def _or_dash(number: int | None) -> str:
-    return count(number) if number is None else str(number)

@@ -27,8 +27,6 @@ class SecurityProtocol(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address of a listener, under its name."""
-
     name: str
     host: str
     port: int

@@ -159,7 +159,7 @@ def _run(
     title = f"Acknowledged records of a cluster under faults, seed {seed}"
     picture.write_text(draw(run.timeline, title))
     story.say(f"picture: {picture}")
-    story.say(f"longest stall of an event loop, of brokers and controller: {run.longest_stall()}")
+    story.say(f"longest stall of an event loop, of brokers and controller: {run.longest_stall_ms()} ms")
     story.say(f"{run.session.verdict.acknowledged:,} records acknowledged; {_judgement(run)}")
     return status if run.session.is_clean else 1
 

@@ -25,7 +25,7 @@ import psutil
 import pyspark
 from kio.schema.metadata.v13.request import MetadataRequest
 
-from sparklog.jobs.class_archive.archive import SHORT_LIVED
+from benchmarks.class_archive.archive import SHORT_LIVED
 from sparklog.node.calling.blocking import BlockingChannel
 from sparklog.protocol.errors import KafkaError
 from tests.chaos.reaper import MARK, processes_of

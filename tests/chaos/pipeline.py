@@ -32,7 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from sparklog.jobs.class_archive.archive import SHORT_LIVED
+from benchmarks.class_archive.archive import SHORT_LIVED
 from tests.chaos.exactly_once import PARTITIONS
 from tests.chaos.hosts import session_of_hosts
 from tests.chaos.slow_tasks import SPECULATION, at_times_slowly

@@ -20,7 +20,7 @@ from typing import Final, Self
 
 import psutil
 
-from benchmarks.longest_stall import LongestStall, longest_stall
+from benchmarks.longest_stall import longest_stall_ms
 from benchmarks.probe import RECORD_INTERVAL_S, Probe
 from tests.chaos.application import BROKERS, Application
 from tests.chaos.disks import Disk
@@ -198,10 +198,11 @@ class Run:
         )
         return observation
 
-    def longest_stall(self) -> LongestStall:
-        """Return for how long event loops of brokers and controller stood still, by all that was logged."""
+    def longest_stall_ms(self) -> int:
+        """Return the longest stall of an event loop of brokers and controller, by all that was logged."""
         logs = [self._scene.application.log_path, *self.directory.glob("executors/**/stderr")]
-        return longest_stall(line for log in logs for line in log.read_text(errors="replace").splitlines())
+        lines = (line for log in logs for line in log.read_text(errors="replace").splitlines())
+        return longest_stall_ms(lines)
 
     def _config(self, store: FaultyS3 | None) -> Mapping[str, str]:
         if self._tier is Tier.NONE:

@@ -10,7 +10,6 @@ from sparklog.node.metadata.schemas import (
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
-    ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -104,7 +103,6 @@ RECORDS: tuple[MetadataRecord, ...] = (
         permission_type=3,
     ),
     RemoveAccessControlEntryRecord(id=TOPIC_ID),
-    ClearElrRecord(topic_name="flights"),
     RemoveTopicRecord(topic_id=TOPIC_ID),
     UnregisterBrokerRecord(broker_id=3, broker_epoch=12),
 )

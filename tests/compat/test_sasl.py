@@ -23,7 +23,6 @@ from kafka.errors import KafkaError as PythonKafkaError
 from kafka.net.sasl import oauth as kafka_oauth
 
 from sparklog.jobs.command_config import command_client
-from sparklog.jobs.top.observation import ClusterWatch
 from sparklog.node.calling.blocking import BlockingChannel
 from sparklog.node.security.sasl.password_login import PasswordLogin
 from sparklog.protocol.errors import KafkaError as OurKafkaError
@@ -257,11 +256,6 @@ def test_commands_take_a_clients_settings_as_kafkas_tools_do(cluster: LocalClust
         "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\\n"
         f'  username="ann" password="{PASSWORD}";\n'
     )
-    watch = ClusterWatch(command_client(address(cluster), path))
-    try:
-        assert [each.node_id for each in watch.look().brokers] == [0]
-    finally:
-        watch.close()
     with ClusterClient(command_client(address(cluster), path)) as client:
         assert SinkClient(client).open_transactions() == []
 

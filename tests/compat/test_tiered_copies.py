@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from sparklog.jobs.command_config import command_client
-from sparklog.jobs.top.observation import ClusterWatch
 from sparklog.node.remote_log.opened_store import check_access, open_store
 from tests.certificates import Authority, server_keys
 from tests.cluster import LocalCluster, wait_for
@@ -118,19 +116,6 @@ def test_cluster_over_s3_with_tls_copies_deletes_and_reads(tmp_path: Path) -> No
             admin = admin_client(cluster.bootstrap_servers)
             deletion = admin.delete_records([TopicPartition("t", 0, 1500)])
             assert [each.result(TIMEOUT_S).low_watermark for each in deletion.values()] == [1500]
-
-
-def test_terminal_shows_what_is_in_the_tier(cluster: LocalCluster, store: Path) -> None:
-    """It is what an operator has where the Log tab is not."""
-    create_topic(cluster.bootstrap_servers, "shown")
-    produce(cluster.bootstrap_servers, "shown", records(10))
-    wait_for_copy(cluster, store, "shown", 10)
-    watch = ClusterWatch(command_client(cluster.controller.bootstrap_servers, None))
-    try:
-        (row,) = (each for each in watch.look().topics if each.name == "shown")
-        assert (row.records, row.tiered_records) == (10, 10)
-    finally:
-        watch.close()
 
 
 def first_offset(cluster: LocalCluster, topic: str) -> int | None:

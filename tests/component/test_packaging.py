@@ -101,7 +101,7 @@ def test_editable_installation_has_the_module_beside_the_packages(tmp_path: Path
         ("sparklog-scale", "the brokers of each rack"),
         ("sparklog-serve", "A Kafka cluster inside this Spark application."),
         ("sparklog-sinks", "commit the decided transactions of a sink"),
-        ("sparklog-top", "The overview of a Kafka cluster, in a terminal."),
+        ("sparklog-top", "The overview of a cluster, in a terminal."),
     ],
 )
 def test_command_of_an_installed_wheel_runs_in_an_environment_that_is_not_activated(

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sparklog.executor.logs.machine.cleaner_schedule import Cleanable, CleanerSchedule, LogFacts, SegmentFacts
 from sparklog.executor.partitions.replica import Replica
 from sparklog.node.storage.cleaning.batch_windows import Window
+from sparklog.node.storage.cleaning.cleaner import KeyMapping
 from sparklog.node.storage.cleaning.key_hashes import KeyHashes
-from sparklog.node.storage.cleaning.key_mapping import KeyMapping
 from sparklog.node.storage.cleaning.offset_map import SLOT_BYTES, OffsetMap
 from sparklog.node.storage.cleaning.record_filter import RecordFilter, Round
 from sparklog.node.storage.cleaning.request import LastBatch

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from sparklog.executor.logs.machine import cleaner_schedule
 from sparklog.executor.logs.machine.cleaner_schedule import Cleanable, LogFacts
-from sparklog.node.storage.cleaning.key_mapping import KeyMapping
+from sparklog.node.storage.cleaning.cleaner import KeyMapping
 from sparklog.node.storage.cleaning.record_filter import RecordFilter
 from sparklog.protocol.types import TimestampMs
 from tests.simulation.planted_bug import PlantedBug, Replacement

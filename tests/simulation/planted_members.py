@@ -11,9 +11,8 @@ from sparklog.executor.coordinators.groups.machine.classic.group import ClassicG
 from sparklog.executor.coordinators.groups.machine.consumer.consumer_groups import ConsumerGroups
 from sparklog.executor.coordinators.groups.machine.consumer.group import ConsumerGroup
 from sparklog.executor.coordinators.groups.machine.consumer.heartbeats import Heartbeats
-from sparklog.executor.coordinators.groups.machine.consumer.leaving import Leaving
+from sparklog.executor.coordinators.groups.machine.consumer.leaving import Leaving, MemberTimeouts
 from sparklog.executor.coordinators.groups.machine.consumer.member import NO_PARTITIONS, ConsumerMember
-from sparklog.executor.coordinators.groups.machine.consumer.member_timeouts import MemberTimeouts
 from sparklog.executor.coordinators.groups.machine.consumer.reconciliation import _Step
 from sparklog.executor.coordinators.groups.machine.groups import Groups
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorResult, Now

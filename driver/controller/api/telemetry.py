@@ -42,8 +42,6 @@ def subscription_of_brokers(broker_count: int) -> Subscription:
 
 
 class ControllerTelemetry:
-    """The handlers of GetTelemetrySubscriptions and PushTelemetry on the controller's listener."""
-
     def __init__(self, image: Callable[[], MetadataImage], take: Callable[[Push], None]) -> None:
         """`image` has the brokers' registrations."""
         self._image = image

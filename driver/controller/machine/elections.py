@@ -176,7 +176,6 @@ def _for_partitions(
     reason: str,
     keys: Iterable[TopicIdPartition],
 ) -> list[MetadataRecord]:
-    """Return the records of `change` for the partitions of `keys`."""
     records: list[MetadataRecord] = []
     moved = leaderless = 0
     rules_of: dict[UUID, IsrRules] = {}

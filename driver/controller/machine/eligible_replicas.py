@@ -3,8 +3,8 @@
 They, and those that are remembered while a leader recovers, were chosen because nothing is committed below
 the minimum of their time. Under a smaller one their leader commits without them, so they are forgotten,
 wherever a replica is in sync. A partition whose ISR is empty has no leader that could commit anything:
-there they stay, and are the only ones that may lead. ClearElrRecord makes no such difference; it would leave
-that partition without a leader for ever.
+there they stay, and are the only ones that may lead. Kafka's ClearElrRecord makes no such difference: it
+would leave that partition without a leader for ever, and is neither written nor read here.
 """
 
 from collections.abc import Iterable, Iterator

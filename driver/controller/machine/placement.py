@@ -151,7 +151,6 @@ def _check_possible(usable: Sequence[UsableBroker], replication_factor: int) -> 
 
 
 def _brokers_by_rack(usable: Iterable[UsableBroker]) -> list[list[UsableBroker]]:
-    """Return each rack's brokers, in the order of the racks' names."""
     racks: dict[str | None, list[UsableBroker]] = {}
     for broker in usable:
         racks.setdefault(broker.rack, []).append(broker)

@@ -47,7 +47,6 @@ class Assignment(NamedTuple):
         )
 
     def completed(self) -> "Assignment":
-        """Return the assignment at the end: the target."""
         return self._only([broker_id for broker_id in self.replicas if broker_id not in self.removing])
 
     def changes(self, partition: PartitionRegistration) -> dict[str, Any]:

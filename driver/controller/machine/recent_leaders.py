@@ -34,7 +34,6 @@ class RecentLeaders:
         return key in self._new or key in self._resting
 
     def changed(self, before: MetadataImage, after: MetadataImage, delta: MetadataDelta) -> None:
-        """Note the partitions that have another leader than before."""
         for topic_id, numbers in delta.changed_topics.items():
             for number in numbers:
                 was, now = before.topics.partition(topic_id, number), after.topics.partition(topic_id, number)

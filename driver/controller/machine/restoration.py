@@ -82,7 +82,6 @@ _Assignment = Mapping[int, tuple[BrokerId, ...]]
 
 
 def _placement(saved: MetadataImage, brokers: Sequence[UsableBroker]) -> Mapping[str, _Assignment]:
-    """Return the replicas of each partition, by topic."""
     former = {(each.broker_id, each.rack) for each in saved.brokers.values()}
     present = {(each.broker_id, each.rack) for each in brokers}
     replicas = {

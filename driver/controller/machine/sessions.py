@@ -31,8 +31,6 @@ class Session:
 
 
 class BrokerSessions:
-    """The sessions of all registered brokers that have been heard of."""
-
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
         self._sessions: dict[BrokerId, Session] = {}
@@ -68,7 +66,6 @@ class BrokerSessions:
         self._last_tick_ms = now_ms
 
     def all_applied(self, offset: Offset, broker_ids: Iterable[BrokerId]) -> bool:
-        """Whether all these brokers are known to have applied the metadata record at `offset`."""
         for broker_id in broker_ids:
             session = self._sessions.get(broker_id)
             if session is None or session.metadata_offset is None or session.metadata_offset < offset:

@@ -59,7 +59,6 @@ class UnsettledPartitions:
                 self.note(in_failed_directories(after, index, broker_id))
 
     def note(self, keys: Iterable[TopicIdPartition]) -> None:
-        """Note partitions that may need another leader."""
         for key in keys:
             self._noted[key] = None
             self._to_balance.pop(key, None)

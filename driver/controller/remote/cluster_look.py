@@ -79,7 +79,6 @@ class ClusterLook:
         self._channels.close()
 
     def _tiered(self, image: MetadataImage) -> tuple[dict[BrokerId, list[Partition]], list[Partition]]:
-        """Return the tiered partitions by leader, and those without one."""
         config = with_dynamic(self._config, image.broker_configs(None), {})
         wanted: defaultdict[BrokerId, list[Partition]] = defaultdict(list)
         leaderless = []

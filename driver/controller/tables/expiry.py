@@ -24,8 +24,6 @@ from sparklog.driver.controller.tables.table_errors import StaleTableError
 
 
 class SnapshotExpiry:
-    """Of one table."""
-
     def __init__(self) -> None:
         self._paths: dict[int, frozenset[str]] = {}
         """Of manifest list and manifests, by snapshots."""

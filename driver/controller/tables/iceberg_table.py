@@ -90,8 +90,6 @@ def _unheeded() -> None:
 
 
 class IcebergTable:
-    """The table of one topic in a catalogue."""
-
     def __init__(
         self,
         catalog: Catalog,

@@ -27,8 +27,6 @@ _ASSIGNED: Final = re.compile(
 
 
 class Redaction:
-    """Of the texts of one cluster."""
-
     def __init__(self, *properties: Mapping[str, str]) -> None:
         secrets = {each for some in properties for each in _secrets(some.items()) if len(each) >= _SHORTEST}
         # The longest first: a secret may be a part of another.

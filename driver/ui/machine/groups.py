@@ -28,8 +28,6 @@ CommittedOffsets: TypeAlias = Mapping[TopicPartition, CommittedOffset]
 
 
 class Extent(NamedTuple):
-    """A partition's end, and its start if known."""
-
     high_watermark: Offset
     log_start_offset: Offset = 0
 

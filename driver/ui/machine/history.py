@@ -31,7 +31,6 @@ class History:
         """By the chart's name; replaced by another object at each sample."""
 
     def sample(self, samples: Mapping[str, Mapping[str, float | None]]) -> None:
-        """Add one value to each series of each chart."""
         for chart, values in samples.items():
             series = self._charts.setdefault(chart, {})
             for name in list(values)[:MAX_SERIES]:

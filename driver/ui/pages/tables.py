@@ -17,8 +17,6 @@ Row = TypeVar("Row")
 
 
 class Cell(NamedTuple):
-    """A cell of a table, and its CSS class."""
-
     content: Content
     class_: str | None = None
 

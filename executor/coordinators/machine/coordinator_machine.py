@@ -76,8 +76,6 @@ NOTHING = CoordinatorResult()
 
 
 class Outcome:
-    """Records and replies of a decision in the making."""
-
     __slots__ = ("records", "replies")
 
     def __init__(self) -> None:

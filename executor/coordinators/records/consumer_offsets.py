@@ -1,7 +1,7 @@
 """Records of `__consumer_offsets`: committed offsets, classic groups, and consumer groups (KIP-848).
 
-Share and streams groups have other types (9 to 15, 17 to 23); a broker without these features skips them like
-every unknown type.
+Share and streams groups have other types (9 to 15, 17 to 23), and so have offsets before Kafka 0.8.2 (0) and
+metadata of topics before 4.1 (4), which this broker never writes; all are skipped like every unknown type.
 
 Source: Kafka's message definitions, group-coordinator/src/main/resources/common/message, as of 4.3.1; the
 written versions: GroupCoordinatorRecordHelpers.
@@ -29,28 +29,7 @@ from sparklog.executor.coordinators.records.entities import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LegacyOffsetCommitKey(CoordinatorKey):
-    """The form of `OffsetCommitKey` before Kafka 0.8.2; read, never written."""
-
-    __api_key__: ClassVar[int] = 0
-    group: str = field(metadata=STRING)
-    topic: str = field(metadata=STRING)
-    partition: int = field(metadata=INT32)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LegacyOffsetCommitValue(CoordinatorValue):
-    __api_key__: ClassVar[int] = 0
-    __first_flexible_version__: ClassVar[int] = 1
-    offset: int = field(metadata=INT64)
-    metadata: str = field(metadata=STRING)
-    commit_timestamp: int = field(metadata=INT64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitKey(CoordinatorKey):
-    """A group and the partition of its committed offset."""
-
     __api_key__: ClassVar[int] = 1
     group: str = field(metadata=STRING)
     topic: str = field(metadata=STRING)
@@ -100,8 +79,6 @@ class MemberMetadata(NestedEntity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataValue(CoordinatorValue):
-    """Generation of a classic group, and its members with their assignments."""
-
     __api_key__: ClassVar[int] = 2
     __highest_version__: ClassVar[int] = 4
     __first_flexible_version__: ClassVar[int] = 4
@@ -134,38 +111,6 @@ class ConsumerGroupMetadataValue(CoordinatorValue):
     __api_key__: ClassVar[int] = 3
     epoch: int = field(metadata=INT32)
     metadata_hash: int = field(metadata=tagged(INT64, 0), default=0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupPartitionMetadataKey(CoordinatorKey):
-    """A consumer group's topic metadata before Kafka 4.1; only its tombstones are written."""
-
-    __api_key__: ClassVar[int] = 4
-    group_id: str = field(metadata=STRING)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionMetadata(NestedEntity):
-    """Racks of a partition; unused since Kafka 4.0."""
-
-    partition: int = field(metadata=INT32)
-    racks: tuple[str, ...] = field(metadata=STRING)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicMetadata(NestedEntity):
-    """A topic that a group subscribes to."""
-
-    topic_id: UUID | None = field(metadata=UUID_TYPE)
-    topic_name: str = field(metadata=STRING)
-    num_partitions: int = field(metadata=INT32)
-    partition_metadata: tuple[PartitionMetadata, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupPartitionMetadataValue(CoordinatorValue):
-    __api_key__: ClassVar[int] = 4
-    topics: tuple[TopicMetadata, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,8 +221,6 @@ class ConsumerGroupCurrentMemberAssignmentValue(CoordinatorValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupRegularExpressionKey(CoordinatorKey):
-    """A regular expression to which members of a group subscribe."""
-
     __api_key__: ClassVar[int] = 16
     group_id: str = field(metadata=STRING)
     regular_expression: str = field(metadata=STRING)

@@ -68,8 +68,6 @@ class CoordinatorValue:
 
 
 class NestedEntity:
-    """Base of the entities in arrays and fields of values."""
-
     __slots__ = ()
     __type__: ClassVar = EntityType.nested
     __flexible__: ClassVar[bool] = True

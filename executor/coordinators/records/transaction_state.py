@@ -28,8 +28,6 @@ class TransactionLogKey(CoordinatorKey):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsSchema(NestedEntity):
-    """Partitions of a topic that take part in a transaction."""
-
     topic: str = field(metadata=STRING)
     partition_ids: tuple[int, ...] = field(metadata=INT32)
 

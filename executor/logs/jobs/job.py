@@ -58,8 +58,6 @@ class HostedLog(Protocol):
 
 
 class HostedReplica(HostedLog, TieredReplica, Protocol):
-    """The maintenance jobs' view of a replica."""
-
     @property
     def future(self) -> HostedLog | None:
         """The copy of its log in another directory, if it is being moved."""

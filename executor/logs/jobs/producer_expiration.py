@@ -16,7 +16,6 @@ class ProducerExpirationJob:
         self._logs = logs
 
     async def run(self, directory: LogDirectory, now_ms: int) -> None:
-        """Remove the producers idle for producer.id.expiration.ms."""
         wall_ms = wall_clock_ms()
         async for part in self._logs.on(directory):
             for replica in part:

@@ -95,7 +95,6 @@ class DirectoryReports:
         self._moves_to.pop(key, None)
 
     def damaged(self, key: TopicIdPartition) -> None:
-        """Report that the replica lacks records that it had."""
         self._damaged[key] = LOST_DIRECTORY
         self._undeclared.add(key)
 

@@ -115,8 +115,6 @@ class AppendToLog:
 
 @dataclass(frozen=True, slots=True)
 class TruncateTo:
-    """Truncate the log to `offset`, its new end."""
-
     offset: Offset
 
 

@@ -19,7 +19,6 @@ class UncopiedRecords:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is an uncopied record."""
         return bool(self._marks)
 
     def note(self, end_offset: Offset, now_ms: int, max_lag_ms: int) -> None:
@@ -31,7 +30,6 @@ class UncopiedRecords:
         self._marks.append((end_offset, now_ms))
 
     def copied(self, end_offset: Offset) -> None:
-        """Forget the records below `end_offset`."""
         while self._marks and self._marks[0][0] <= end_offset:
             self._marks.popleft()
 

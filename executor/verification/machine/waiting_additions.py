@@ -54,8 +54,6 @@ class TransactionOperation(Enum):
 
 
 class Addition(NamedTuple):
-    """The partitions of a transaction to verify."""
-
     transactional_id: str
     producer_id: ProducerId
     producer_epoch: ProducerEpoch

@@ -89,5 +89,4 @@ class Acl(NamedTuple):
     permission_type: AclPermissionType
 
     def is_for(self, principal: Principal, host: str) -> bool:
-        """Whether the ACL applies to a principal that connects from `host`."""
         return self.host in (WILDCARD, host) and self.principal in (f"User:{WILDCARD}", str(principal))

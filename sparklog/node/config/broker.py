@@ -1,10 +1,10 @@
 """The broker's configuration: which of Kafka's keys are honoured, with Kafka's names and, mostly, defaults.
 
-Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`, and `keys/broker.txt` has its
-type, default, limits and documentation. Its parts, each with the values derived from its keys, are listeners,
-replication, the controller, racks, logs, their tier, tables, quotas, groups, transactions, the authorizer,
-TLS and SASL. Defaults differ from Kafka's where a broker here differs: it listens on loopback only, the
-application gives its directories, and the controller shuts it down and fences it sooner.
+Each field of `BrokerConfig` is one key; its name is the key's with `_` for `.`, and `keys/broker.toml` has
+its type, default, limits and documentation. Its parts, each with the values derived from its keys, are
+listeners, replication, the controller, racks, logs, their tier, tables, quotas, groups, transactions, the
+authorizer, TLS and SASL. Defaults differ from Kafka's where a broker here differs: it listens on loopback
+only, the application gives its directories, and the controller shuts it down and fences it sooner.
 
 Source: Kafka 4.3's KafkaConfig; `tests/compat/test_config_keys.py` compares the two.
 """

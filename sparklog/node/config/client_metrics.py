@@ -20,7 +20,7 @@ MATCH: Final = "match"
 DEFAULT_INTERVAL_MS: Final = 300_000
 _PATTERNS_KEPT: Final = 256
 
-CLIENT_METRICS_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(read_keys("client_metrics.txt"))
+CLIENT_METRICS_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(read_keys("client_metrics.toml"))
 
 MATCHED: Final = (
     "client_id",

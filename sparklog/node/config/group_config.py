@@ -27,7 +27,7 @@ _RESET_RULE: Final = Rule(
     "latest, earliest, or by_duration: and a duration",
     lambda value: _AUTO_OFFSET_RESET.fullmatch(value) is not None,
 )
-_ROWS: Final = read_keys("group.txt")
+_ROWS: Final = read_keys("group.toml")
 
 GROUP_CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
     _ROWS | {_RESET: replace(_ROWS[_RESET], rule=_RESET_RULE)}

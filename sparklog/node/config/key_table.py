@@ -1,15 +1,18 @@
-"""Tables of configuration keys: the files `keys/*.txt`, but for `topic_defaults.txt` (see `topic.py`).
+"""Tables of configuration keys: the files `keys/*.toml`; `topic_defaults.toml` is read by `topic.py`.
 
-    log.cleaner.threads: int = 1; at least 0
-        How many logs are cleaned side by side, each by a process of its own.
+    ["log.cleaner.threads"]
+    type = "int"
+    default = 1
+    allowed = "at least 0"
+    documentation = "How many logs are cleaned side by side, each by a process of its own."
 
-A row begins with the key's name, type, default and limits; a key without a default has no value until it is
-set. Limits are written as in error messages (`Rule.allowed`). The documentation, which DescribeConfigs gives,
-is indented, and is that of all rows directly above it. Lines with `#` are comments.
+A key without a default has no value until it is set. Limits are written as in error messages
+(`Rule.allowed`). The documentation is what DescribeConfigs gives.
 """
 
 import pkgutil
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from typing import Any, Final
@@ -22,12 +25,8 @@ from sparklog.node.config.definition import (
     between,
     either,
     one_of,
-    read_value,
     some_of,
 )
-
-_ROW: Final = re.compile(r"(\S+): (\w+)(?: = ?([^;\n]*))?(?:; (.*))?\n")
-_GROUP: Final = re.compile(rf"((?:{_ROW.pattern})+)((?:    .*\n)+)")
 
 
 def read_data(file_name: str) -> str:
@@ -38,26 +37,24 @@ def read_data(file_name: str) -> str:
 
 
 def read_keys(file_name: str) -> dict[str, ConfigKey]:
-    """Return the keys of a table by their names."""
-    text = re.sub(r"(?m)^(#.*)?\n", "", read_data(file_name))
-    assert re.fullmatch(f"({_GROUP.pattern})*", text), f"{file_name} has a line of no row"
-    return {
-        row[1]: _key(row, " ".join(group[group.re.groups].split()))
-        for group in _GROUP.finditer(text)
-        for row in _ROW.finditer(group[1])
-    }
+    return {name: _key(name, **row) for name, row in tomllib.loads(read_data(file_name)).items()}
 
 
-def _key(row: re.Match[str], documentation: str) -> ConfigKey:
-    name, type_name, default, rule = row.groups()
-    config_type = ConfigType[type_name.upper()]
+def _key(
+    name: str, type: str, documentation: str, default: Any = None, allowed: str | None = None
+) -> ConfigKey:
     return ConfigKey(
         name,
-        config_type,
-        None if default is None else read_value(config_type, default),
-        documentation,
-        None if rule is None else parse_rule(rule),
+        ConfigType[type.upper()],
+        tuple(default) if isinstance(default, list) else default,
+        documentation_of(documentation),
+        None if allowed is None else parse_rule(allowed),
     )
+
+
+def documentation_of(text: str) -> str:
+    """Return the documentation of a row without its breaks of lines."""
+    return " ".join(text.split())
 
 
 def parse_rule(text: str) -> Rule:
@@ -83,8 +80,8 @@ def parse_rule(text: str) -> Rule:
     raise ValueError(text)
 
 
-_BROKER_ROWS: Final = read_keys("broker.txt")
-_TOPIC_ROWS: Final = read_keys("topic.txt")
+_BROKER_ROWS: Final = read_keys("broker.toml")
+_TOPIC_ROWS: Final = read_keys("topic.toml")
 
 
 def broker_key(name: str, rule: Rule | None = None, *, assigned: bool = False) -> Any:

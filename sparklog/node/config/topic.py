@@ -2,32 +2,189 @@
 
 Each field of `TopicConfig` is one key, named after it with `_` for `.`. A topic that sets nothing follows the
 broker's keys (`log.retention.ms` before `.minutes` before `.hours`, and so on), as in Kafka. "No limit",
-which Kafka writes as -1, is None. So `keys/topic_defaults.txt` has for each key, in this order: the broker's
+which Kafka writes as -1, is None. So `keys/topic_defaults.toml` has for each key, in this order: the broker's
 keys, the factors of their units, other limits than the broker's, and the number for "no limit".
 
 Some keys that Kafka's tools set on topics as a matter of course, such as `preallocate`, are checked, kept and
 described, and have no effect; their documentation says so.
 
 Source: Kafka 4.3's LogConfig and ServerTopicConfigSynonyms.
+
+A topic's values have to go together: those of a tiered topic by Kafka's rules, but compacted topics may be
+tiered (LogConfig.validateTopicLogConfigValues and its parts); and those of a table, also with other keys.
 """
 
-import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from sparklog.node.config.broker import BROKER_KEYS, BrokerConfig
 from sparklog.node.config.definition import ConfigError, ConfigKey, find_key
-from sparklog.node.config.key_table import parse_rule, read_data, topic_key
+from sparklog.node.config.key_table import documentation_of, parse_rule, read_data, topic_key
 from sparklog.node.config.keys.kafka_keys import KAFKA_TOPIC_KEYS
 from sparklog.node.config.keys.remote_log_keys import RETENTION_AS_A_WHOLE
-from sparklog.node.config.keys.table_keys import TableTopicKeys
-from sparklog.node.config.remote_storage_rules import check_remote_storage
-from sparklog.node.config.table_rules import check_table
+from sparklog.node.config.keys.table_keys import (
+    CATALOG_PREFIX,
+    TABLE_ENABLE,
+    TABLE_NAME,
+    TABLE_PARTITION_BY,
+    TABLE_RETENTION,
+    TABLE_VALUE_SCHEMA,
+    TableTopicKeys,
+)
 from sparklog.node.config.throttled_replicas import THROTTLED_REPLICAS_RULE
 from sparklog.node.remote_log.machine.periods import PERIODS_MS
+from sparklog.node.remote_log.machine.value_schema import ValueSchemaError, check_change, parse_value_schema
 from sparklog.node.storage.log_config import LogConfig
+
+
+def check_table(
+    config: TableTopicKeys,
+    old: TableTopicKeys | None,
+    *,
+    cleanup_policy: tuple[str, ...],
+    is_tiered: bool,
+    has_catalog: bool,
+) -> None:
+    """Refuse contradicting values; `old` is the topic's previous configuration, `None` for a new topic.
+
+    Raises:
+        ConfigError: the values contradict each other, or the cluster has no catalogue.
+    """
+    _check_value_schema(config, old)
+    _check_retention(config, old)
+    if not config.sparklog_table_enable:
+        return
+    if not has_catalog:
+        raise ConfigError(
+            TABLE_ENABLE, "true", f"the cluster has no catalogue of tables: give it {CATALOG_PREFIX}*"
+        )
+    if not is_tiered:
+        raise ConfigError(
+            TABLE_ENABLE,
+            "true",
+            "a table is made of the topic's files in the store: needs remote.storage.enable=true",
+        )
+    if "compact" in cleanup_policy:
+        raise ConfigError(
+            TABLE_ENABLE,
+            "true",
+            f"a compacted topic has no table (cleanup.policy={','.join(cleanup_policy)}): records that"
+            " later ones replace would stay in it",
+        )
+    if old is None or not old.sparklog_table_enable:
+        return
+    if old.sparklog_table_name != config.sparklog_table_name:
+        raise ConfigError(
+            TABLE_NAME,
+            config.sparklog_table_name,
+            "the topic is a table under its present name, and files may be named by that one alone: put"
+            f" {TABLE_ENABLE}=false first",
+        )
+    if old.sparklog_table_partition_by != config.sparklog_table_partition_by:
+        raise ConfigError(
+            TABLE_PARTITION_BY,
+            config.sparklog_table_partition_by,
+            f"the table has files by {old.sparklog_table_partition_by}: its partitioning does not change;"
+            f" another table can have another one, for which {TABLE_ENABLE}=false has to come first",
+        )
+
+
+def _check_retention(config: TableTopicKeys, old: TableTopicKeys | None) -> None:
+    """Refuse to keep the files of a topic that is no table, and was none: no table would name them."""
+    if config.sparklog_table_enable or config.sparklog_table_retention != "forever":
+        return
+    if old is None or not (old.sparklog_table_enable or old.sparklog_table_retention == "forever"):
+        raise ConfigError(
+            TABLE_RETENTION,
+            "forever",
+            f"the topic is no table, and its files would be kept for none: put {TABLE_ENABLE}=true with it",
+        )
+
+
+def _check_value_schema(config: TableTopicKeys, old: TableTopicKeys | None) -> None:
+    text = config.sparklog_table_value_schema
+    try:
+        columns = parse_value_schema(text)
+        if old is not None and old.sparklog_table_enable and config.sparklog_table_enable:
+            check_change(parse_value_schema(old.sparklog_table_value_schema), columns)
+    except ValueSchemaError as error:
+        raise ConfigError(TABLE_VALUE_SCHEMA, text, str(error)) from None
+
+
+_ENABLE = "remote.storage.enable"
+
+
+class TieredTopic(Protocol):
+    """The part of a topic's configuration that the rules are about."""
+
+    @property
+    def remote_storage_enable(self) -> bool: ...
+
+    @property
+    def remote_log_copy_disable(self) -> bool: ...
+
+    @property
+    def remote_log_delete_on_disable(self) -> bool: ...
+
+    @property
+    def retention_ms(self) -> int | None: ...
+
+    @property
+    def retention_bytes(self) -> int | None: ...
+
+    @property
+    def local_retention_ms(self) -> int: ...
+
+    @property
+    def local_retention_bytes(self) -> int: ...
+
+
+def check_remote_storage(config: TieredTopic, old: TieredTopic | None, *, has_tier: bool) -> None:
+    """Refuse contradicting values; `old` is the topic's previous configuration, `None` for a new topic.
+
+    Raises:
+        ConfigError: the values contradict each other, or the cluster has no tier.
+    """
+    if not config.remote_storage_enable:
+        if old is not None and old.remote_storage_enable and not config.remote_log_delete_on_disable:
+            raise ConfigError(
+                _ENABLE,
+                "false",
+                "It is invalid to disable remote storage without deleting remote data: set"
+                " remote.log.delete.on.disable=true too, or keep the data for readers with"
+                " remote.storage.enable=true and remote.log.copy.disable=true",
+            )
+        return
+    if not has_tier:
+        raise ConfigError(
+            _ENABLE,
+            "true",
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote"
+            " log storage: the cluster has no sparklog.remote.uri",
+        )
+    for name, local, whole in (
+        ("retention.bytes", config.local_retention_bytes, config.retention_bytes),
+        ("retention.ms", config.local_retention_ms, config.retention_ms),
+    ):
+        if local == RETENTION_AS_A_WHOLE:
+            continue
+        if whole is not None and local == -1:
+            raise ConfigError(
+                f"local.{name}", "-1", f"Value must not be -1 as {name} value is set as {whole}."
+            )
+        if whole is not None and local > whole:
+            raise ConfigError(
+                f"local.{name}", str(local), f"Value must not be more than {name} property value: {whole}"
+            )
+        if config.remote_log_copy_disable and local != (-1 if whole is None else whole):
+            raise ConfigError(
+                f"local.{name}",
+                str(local),
+                f"with remote.log.copy.disable=true it must equal {name}, or be -2: nothing more is copied",
+            )
 
 
 class BrokerSynonym(NamedTuple):
@@ -37,26 +194,19 @@ class BrokerSynonym(NamedTuple):
     factor: int = 1
 
 
-_ROW: Final = re.compile(r"(\S+): (.+)\n((?:    .+\n)+)")
-_ROWS: Final = {row[1]: row for row in _ROW.finditer(read_data("topic_defaults.txt"))}
+_ROWS: Final = tomllib.loads(read_data("topic_defaults.toml"))
 """Keys of topics with the broker keys that they fall back to, further limits, and their documentation."""
 
 
 def _key(name: str) -> Any:
     """A topic key with the type and default of its first broker key, and with its rule if it has none."""
-    synonyms, *limits = _ROWS[name][2].split("; ")
-    parts = (each.partition(" * ") for each in synonyms.split(", "))
-    falls_back_to = tuple(BrokerSynonym(synonym, int(factor or 1)) for synonym, _, factor in parts)
+    row = _ROWS[name]
+    falls_back_to = tuple(BrokerSynonym(synonym, factor) for synonym, factor in row["synonyms"].items())
     first = BROKER_KEYS[falls_back_to[0].name]
-    unlimited: int | None = None
-    rule = first.rule
-    for limit in limits:
-        if limit.startswith("unlimited "):
-            unlimited = int(limit.removeprefix("unlimited "))
-        else:
-            rule = parse_rule(limit)
+    unlimited = row.get("unlimited")
+    rule = parse_rule(row["allowed"]) if "allowed" in row else first.rule
     default = _fallback(falls_back_to, unlimited, {name: key.default for name, key in BROKER_KEYS.items()})
-    key = ConfigKey(name, first.type, default, " ".join(_ROWS[name][3].split()), rule, unlimited)
+    key = ConfigKey(name, first.type, default, documentation_of(row["documentation"]), rule, unlimited)
     return field(default=default, metadata={"key": key, "synonyms": falls_back_to})
 
 

@@ -66,8 +66,6 @@ class RequestMemory:
 
 
 class MemoryClaim:
-    """The claim of one connection, for one request at a time."""
-
     __slots__ = ("_connection", "_go_on", "_memory", "has_waited", "size_bytes", "waits")
 
     def __init__(self, connection: _Claimant) -> None:

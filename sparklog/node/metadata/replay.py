@@ -32,7 +32,6 @@ from sparklog.node.metadata.registrations import BrokerRegistration, PartitionRe
 from sparklog.node.metadata.schemas import (
     AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
-    ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -285,20 +284,6 @@ class _Replay:
             del self._writable_configs()[resource]
             self._changed_configs.add(resource)
 
-    def _clear_elr(self, record: ClearElrRecord) -> None:
-        by_name, _ = self._writable_topics()
-        if record.topic_name and record.topic_name not in by_name:
-            raise UnknownTopicRecordError(
-                f"record clears the ELR of topic {record.topic_name}, which does not exist"
-            )
-        for name in [record.topic_name] if record.topic_name else list(by_name):
-            topic_id = by_name[name].topic_id
-            for partition_id, partition in by_name[name].partitions.items():
-                if partition.elr or partition.last_known_elr:
-                    topic = self._writable_topic(topic_id)
-                    topic.partitions[partition_id] = replace(partition, elr=(), last_known_elr=())
-                    topic.changed.add(partition_id)
-
     # Configuration, quotas, ACLs, producer ids, features
 
     def _writable_configs(self) -> dict[ConfigResource, Mapping[str, str]]:
@@ -385,7 +370,6 @@ _HANDLERS: Final[Mapping[type[MetadataRecord], Callable[[_Replay, Any], None]]] 
         PartitionRecord: _Replay._put_partition,
         PartitionChangeRecord: _Replay._change_partition,
         RemoveTopicRecord: _Replay._remove_topic,
-        ClearElrRecord: _Replay._clear_elr,
         ConfigRecord: _Replay._set_config,
         ClientQuotaRecord: _Replay._set_client_quota,
         AccessControlEntryRecord: _Replay._create_acl,

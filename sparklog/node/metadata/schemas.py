@@ -300,14 +300,6 @@ class RemoveUserScramCredentialRecord(MetadataRecord):
     mechanism: int = field(metadata=_INT8)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClearElrRecord(MetadataRecord):
-    """Forget the eligible leader replicas of a topic, or of all topics if the name is empty."""
-
-    __api_key__: ClassVar[int] = 28
-    topic_name: str = field(metadata=_STRING)
-
-
 RECORD_TYPES: Final[Mapping[int, type[MetadataRecord]]] = MappingProxyType(
     {
         record_type.__api_key__: record_type
@@ -327,7 +319,6 @@ RECORD_TYPES: Final[Mapping[int, type[MetadataRecord]]] = MappingProxyType(
             RemoveAccessControlEntryRecord,
             UserScramCredentialRecord,
             RemoveUserScramCredentialRecord,
-            ClearElrRecord,
         )
     }
 )

@@ -41,8 +41,6 @@ class RegionTruncatedError(Exception):
 
 
 class Outbox:
-    """The unsent bytes of one connection."""
-
     __slots__ = ("_chunks", "_region_sent_bytes", "_socket", "_warm_until", "pending_memory_bytes")
 
     def __init__(self, connected: socket.socket) -> None:

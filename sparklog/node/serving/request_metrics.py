@@ -121,8 +121,6 @@ class ApiMetrics:
 
 
 class RequestMetrics:
-    """The requests of one process, of all of its listeners."""
-
     def __init__(self) -> None:
         self._by_name: dict[str, ApiMetrics] = {}
 

@@ -47,8 +47,6 @@ class _Form(NamedTuple):
 
 
 class MetricsEncoder:
-    """Encodes the samples of one process."""
-
     def __init__(self, started_at_ms: int) -> None:
         """Sums begin at `started_at_ms`, by the wall clock."""
         self._start_ns = started_at_ms * 1_000_000

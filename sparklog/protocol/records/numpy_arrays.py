@@ -36,7 +36,6 @@ def int64s_of(column: pa.Array) -> Int64s:
 
 
 def scalar_of(data: bytes) -> pa.Scalar:
-    """Return large binary data as a scalar."""
     bounds = np.array([0, len(data)], dtype=np.int64)
     return pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])[0]
 

@@ -17,8 +17,6 @@ class BrokerPlace(NamedTuple):
 
 
 class ReaderPlace(NamedTuple):
-    """The place of a reader among the brokers."""
-
     client_rack: str | None = None
     is_own_host: Callable[[str], bool] = is_this_machine
 

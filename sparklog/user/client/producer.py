@@ -42,8 +42,6 @@ logger = logging.getLogger(__name__)
 
 
 class BatchPart(NamedTuple):
-    """A batch of some of another batch's records."""
-
     data: bytes
     record_count: int
     base_sequence: int | None

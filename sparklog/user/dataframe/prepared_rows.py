@@ -53,8 +53,6 @@ class WrittenRecords(WriterCommitMessage):
 
 
 class Batch:
-    """A sink, a batch of it, and the run that writes the batch."""
-
     def __init__(self, sink: SinkId, batch_id: int, run_id: str) -> None:
         self.sink = sink
         self.batch_id = batch_id

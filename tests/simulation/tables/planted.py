@@ -11,7 +11,7 @@ from sparklog.driver.controller.tables.machine import (
 )
 from sparklog.driver.controller.tables.machine.deletions import Due, TableDeletions
 from sparklog.driver.controller.tables.machine.next_commit import Group
-from sparklog.driver.controller.tables.machine.snapshot_ages import SnapshotAges
+from sparklog.driver.controller.tables.machine.table_cleaning import SnapshotAges
 from sparklog.driver.controller.tables.machine.table_difference import TableDifference
 from sparklog.driver.controller.tables.machine.topic_table import TopicTable
 from tests.simulation.planted_bug import PlantedBug, Replacement

@@ -1,7 +1,7 @@
 """Disks by DescribeLogDirs, which does not say which directories lie in one file system."""
 
 from sparklog.driver.controller.machine.balancing.disks import DiskVolume, MeasuredDisks
-from sparklog.jobs.described_disks import described_disks
+from sparklog.jobs.balance import described_disks
 from sparklog.protocol.types import TopicPartition
 from sparklog.user.client.log_dirs import BrokerDirectories, OnlineDirectory
 

@@ -4,7 +4,7 @@ The rules:
 
 - A broker that is away (fenced, shutting down or not registered) for `sparklog.replace.after.ms` is lost: its
   replicas are placed on other brokers (`moves_off`). A broker that comes back keeps the replicas that it
-  still has (`absences`).
+  still has (`broker_roles`).
 - Surplus brokers, beyond the configured size of the cluster, are emptied in the same way, also while
   `sparklog.balance.enable` is `false`: the size is an administrator's decision. Such a move replaces replicas
   on lost brokers, too, since it could not be complete with them. If the size is raised again, moves off
@@ -444,7 +444,6 @@ def _is_whole(partition: PartitionRegistration) -> bool:
 
 
 def _copying(partition: PartitionRegistration) -> tuple[BrokerId, ...]:
-    """Return the brokers that copy the partition for its reassignment."""
     if partition.leader is None:
         return ()
     return tuple(each for each in partition.adding_replicas if each not in partition.isr)

@@ -2,27 +2,63 @@
 
 Pure. Order for the caller: `registrations_changed` for each image with others; `note_step` often; `begin`
 once all partitions are read, then `check` now and then.
+
+The time for which each broker has been away, so that it counts as lost in the end.
+
+A controller counts from its own beginning, and without pauses in which it did not run itself: brokers could
+not come back then.
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sparklog.driver.controller.machine.balancing.absences import Absences
 from sparklog.driver.controller.machine.balancing.placed_replicas import PlacedReplicas
 from sparklog.driver.controller.machine.cluster_state import ClusterState
+from sparklog.driver.controller.machine.sessions import LISTENING_GAP_MS
 from sparklog.protocol.types import BrokerId
 
 logger = logging.getLogger(__name__)
+
+
+class Absences:
+    def __init__(self) -> None:
+        self._since_ms: dict[BrokerId, int] = {}
+        self._last_step_ms: int | None = None
+
+    @property
+    def away(self) -> Collection[BrokerId]:
+        return self._since_ms.keys()
+
+    def note_step(self, now_ms: int) -> None:
+        """Note that the controller runs; to be called often, with the time of each step."""
+        if self._last_step_ms is not None:
+            pause_ms = now_ms - self._last_step_ms
+            if pause_ms > LISTENING_GAP_MS:
+                for broker_id in self._since_ms:
+                    self._since_ms[broker_id] += pause_ms
+        self._last_step_ms = now_ms
+
+    def look(self, known: Collection[BrokerId], is_active: Callable[[BrokerId], bool], now_ms: int) -> None:
+        """Note the brokers that are away; those that are not `known` are forgotten."""
+        away = sorted(each for each in known if not is_active(each))
+        self._since_ms = {each: self._since_ms.get(each, now_ms) for each in away}
+
+    def duration_ms(self, broker_id: BrokerId, now_ms: int) -> int:
+        return now_ms - self._since_ms[broker_id]
+
+    def longer_than(self, duration_ms: int, now_ms: int) -> frozenset[BrokerId]:
+        return frozenset(
+            each for each, since_ms in self._since_ms.items() if now_ms - since_ms >= duration_ms
+        )
+
 
 _SMALL_SHARE: Final = 0.5
 
 
 @dataclass(slots=True)
 class RolesChange:
-    """The findings of a check."""
-
     has_changed: bool = False
     """Whether other moves are possible than before."""
     begins_balancing: bool = False

@@ -68,7 +68,6 @@ class CopySlots:
             self._stuck.subtract(copy.broker_ids)
 
     def find_overdue(self, now_ms: int) -> dict[TopicIdPartition, Copy]:
-        """Return the copies that have become overdue."""
         found = {}
         while self._copies:
             key = next(iter(self._copies))

@@ -44,8 +44,6 @@ class DiskVolume(NamedTuple):
 
 
 class MeasuredDisks(NamedTuple):
-    """The disks of one broker, as it reports them."""
-
     volumes: Mapping[Hashable, DiskVolume]
     """The file systems of its log directories, each by an identity that all brokers in it report."""
     replica_bytes: Mapping[TopicPartition, int]
@@ -69,8 +67,6 @@ class MeasuredDisks(NamedTuple):
 
 
 class DiskReport(NamedTuple):
-    """The same by topic ids."""
-
     volumes: Mapping[Hashable, DiskVolume]
     replica_bytes: Mapping[TopicIdPartition, int]
     mean_of_others: int

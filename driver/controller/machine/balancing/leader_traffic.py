@@ -63,8 +63,6 @@ NO_TRAFFIC: Final = Rates(0, 0)
 
 
 class MeasuredTraffic(NamedTuple):
-    """The traffic of one broker's leaders, as it reports it."""
-
     whole: Rates
     partitions: Mapping[TopicPartition, Rates]
     """The partitions with the most bytes."""
@@ -153,7 +151,6 @@ class LeaderTraffic:
         return TrafficLimits(self, brokers, direction) if self.is_known(brokers) else None
 
     def is_known(self, brokers: Collection[BrokerId]) -> bool:
-        """Whether the loads of all of these brokers are known."""
         reported_ms, oldest_ms = self._reported_ms, self._now_ms - STALE_MS
         return bool(brokers) and all(
             each in reported_ms and reported_ms[each] >= oldest_ms for each in brokers

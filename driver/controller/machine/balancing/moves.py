@@ -17,7 +17,7 @@ The goals, the stronger first; no move for one of them harms a stronger one:
 5. Brokers are the preferred leaders of equal numbers of partitions (`changes_of_preferred_leaders`). This
    copies nothing: the order of the replicas changes.
 6. Clients write equally many bytes to brokers, and then read equally many from them
-   (`traffic_moves`). This copies nothing either: a leadership moves, or two change places.
+   (`goals`). This copies nothing either: a leadership moves, or two change places.
    Where the traffic is not known there are no such goals.
 
 Searches end: a move of the first two lowers the number of violations, one of the third the bytes outside of
@@ -351,7 +351,6 @@ def _led_by(
 def leading_instead(
     placed: PlacedReplicas, partition: TopicIdPartition, broker_id: BrokerId, goal: Goal
 ) -> Move:
-    """Return the move by which another replica becomes the preferred leader."""
     replicas = placed.replicas[partition]
     swapped = {replicas[0]: broker_id, broker_id: replicas[0]}
     return Move(partition, replicas, tuple(swapped.get(each, each) for each in replicas), goal)

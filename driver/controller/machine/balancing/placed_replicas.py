@@ -45,7 +45,6 @@ class PlacedReplicas:
         self.traffic.note_time(now_ms)
 
     def place(self, partition: TopicIdPartition, replicas: tuple[BrokerId, ...]) -> None:
-        """Set a partition's replicas, in place of the present ones."""
         before = self.replicas.get(partition)
         if before == replicas:
             return

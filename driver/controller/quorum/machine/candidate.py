@@ -39,8 +39,6 @@ RETRY_MS: Final = 50
 
 
 class ExpectedBroker(NamedTuple):
-    """A broker that the application will start."""
-
     node_id: BrokerId
     rack: str
 

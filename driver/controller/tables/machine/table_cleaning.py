@@ -4,10 +4,16 @@ Pure. Objects of the table's own prefix are found by a list: pieces that a crash
 snapshot has, and files that other writers have left there. No other program collects these, since the table
 has gc.enabled=false. Another writer's object may be in the next snapshot of a branch, so it stays for
 `OTHERS_GRACE_MS`, as Iceberg's remove_orphan_files has it.
+
+When snapshots were superseded: a query may begin on a snapshot for as long as it is the newest one.
+
+So the retention counts from then, and not from when a snapshot was made: a table without commits for an hour
+has a newest snapshot of an hour ago, which queries of this minute read.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from sparklog.driver.controller.tables.machine.deletions import TableDeletions
@@ -21,7 +27,6 @@ from sparklog.driver.controller.tables.machine.events import (
     TableEffect,
     TableSnapshot,
 )
-from sparklog.driver.controller.tables.machine.snapshot_ages import SnapshotAges
 from sparklog.driver.controller.tables.machine.snapshot_refs import (
     MAIN,
     Ancestor,
@@ -37,6 +42,47 @@ from sparklog.node.remote_log.machine.manifest_changes import named_objects
 from sparklog.node.remote_log.machine.names import leader_epoch_of
 from sparklog.protocol.types import TimestampMs
 
+
+class SnapshotAges:
+    def __init__(self) -> None:
+        self._superseded_ms: dict[int, TimestampMs] = {}
+        """By ids, of snapshots that have been the newest here."""
+
+    def superseded(self, snapshot: TableSnapshot | None, wall_ms: TimestampMs) -> None:
+        """Note that a snapshot that was the newest is no longer; None for none."""
+        if snapshot is not None:
+            self._superseded_ms[snapshot.snapshot_id] = wall_ms
+
+    def keep(
+        self, snapshots: Sequence[TableSnapshot], newest: TableSnapshot | None, wall_ms: TimestampMs
+    ) -> None:
+        """Forget all but these, the oldest first; a last one that is not the newest is superseded by now."""
+        ids = {each.snapshot_id for each in snapshots}
+        self._superseded_ms = {id: at_ms for id, at_ms in self._superseded_ms.items() if id in ids}
+        if snapshots and snapshots[-1] != newest:
+            self._superseded_ms.setdefault(snapshots[-1].snapshot_id, wall_ms)
+
+    def expired(
+        self, snapshots: Sequence[TableSnapshot], newest: TableSnapshot, before_ms: TimestampMs
+    ) -> tuple[int, ...]:
+        """Return the ids of those of `snapshots`, the oldest first, that were superseded before a time.
+
+        The last child of a snapshot says when, as far as it was not seen: a snapshot has the time of its
+        writer's attempt, and one that a rollback has made the newest again has a later child. A snapshot
+        without children was rolled back, and the next one of the table says.
+        """
+        until_ms = dict.fromkeys((each.snapshot_id for each in snapshots), 0)
+        until_ms |= {each.snapshot_id: next_one.timestamp_ms for each, next_one in pairwise(snapshots)}
+        for each in snapshots:
+            if each.parent_id in until_ms:
+                until_ms[each.parent_id] = max(until_ms[each.parent_id], each.timestamp_ms)
+        return tuple(
+            id
+            for id, at_ms in until_ms.items()
+            if id != newest.snapshot_id and max(at_ms, self._superseded_ms.get(id, 0)) < before_ms
+        )
+
+
 LISTING_INTERVAL_MS: Final = 6 * 60 * 60 * 1000
 OTHERS_GRACE_MS: Final = 3 * 24 * 60 * 60 * 1000
 EXPIRIES: Final = 10
@@ -45,8 +91,6 @@ EXPIRIES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """The table and its topic as they were read in this round."""
-
     snapshots: tuple[TableSnapshot, ...]
     newest: TableSnapshot
     files: Collection[str]

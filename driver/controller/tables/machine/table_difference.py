@@ -37,7 +37,6 @@ class TableDifference:
         """Of the partitions that were compared; None for no difference."""
 
     def files_read(self, files: Iterable[LiveFile]) -> None:
-        """Take all files of the newest snapshot."""
         self._files, self.live_names = {}, set()
         self._add(files)
         self._changes.clear()

@@ -18,8 +18,6 @@ _SUFFIX: Final = ".parquet"
 
 
 class LiveFile(NamedTuple):
-    """A file that a snapshot has."""
-
     name: str
     """Its path below the prefix of the store."""
     partition: int

@@ -28,8 +28,6 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class OffsetCommitHandler:
-    """Answers OffsetCommit when the offsets are committed."""
-
     def __init__(
         self, coordinators: CoordinatorRuntime, image: Callable[[], MetadataImage], *, max_batch_bytes: int
     ) -> None:

@@ -22,8 +22,6 @@ from sparklog.protocol.errors import ErrorCode
 
 
 class OffsetDeleteHandler:
-    """Answers OffsetDelete when the tombstones are committed."""
-
     def __init__(self, coordinators: CoordinatorRuntime, image: Callable[[], MetadataImage]) -> None:
         self._coordinators = coordinators
         self._image = image

@@ -44,7 +44,6 @@ from sparklog.executor.coordinators.machine.coordinator_machine import (
 from sparklog.executor.coordinators.machine.timers import Timers
 from sparklog.executor.coordinators.records.consumer_offsets import (
     ConsumerGroupMetadataKey,
-    LegacyOffsetCommitKey,
     OffsetCommitKey,
 )
 from sparklog.node.config import BrokerConfig
@@ -143,7 +142,7 @@ class GroupMachine:
 
     def replay(self, record: CoordinatorRecord, producer: ProducerStamp | None) -> None:
         key, value = record
-        if isinstance(key, (OffsetCommitKey, LegacyOffsetCommitKey)):
+        if isinstance(key, OffsetCommitKey):
             self.offsets.replay(key, value, producer)  # type: ignore[arg-type]  # its type goes with the key's
         else:
             self._replays[type(key)](key, value)

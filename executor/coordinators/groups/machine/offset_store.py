@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 from uuid import UUID
 
-from sparklog.executor.coordinators.records.consumer_offsets import LegacyOffsetCommitValue, OffsetCommitValue
+from sparklog.executor.coordinators.records.consumer_offsets import OffsetCommitValue
 from sparklog.executor.coordinators.records.framing import CONSUMER_OFFSETS_RECORDS
 from sparklog.protocol.records.key_values import KeyRun
 from sparklog.protocol.types import LeaderEpoch, Offset, ProducerId, TimestampMs, unless_minus_one
@@ -32,9 +32,7 @@ class OffsetAndMetadata(NamedTuple):
     """None if neither client nor coordinator knew it."""
 
     @classmethod
-    def from_value(cls, value: OffsetCommitValue | LegacyOffsetCommitValue) -> Self:
-        if isinstance(value, LegacyOffsetCommitValue):
-            return cls(value.offset, None, value.metadata, value.commit_timestamp, None, None)
+    def from_value(cls, value: OffsetCommitValue) -> Self:
         return cls(
             value.offset,
             unless_minus_one(value.leader_epoch),

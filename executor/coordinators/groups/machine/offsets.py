@@ -15,8 +15,6 @@ from sparklog.executor.coordinators.groups.machine.group import Group
 from sparklog.executor.coordinators.groups.machine.offset_store import OffsetAndMetadata, OffsetStore
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord, Now, ProducerStamp
 from sparklog.executor.coordinators.records.consumer_offsets import (
-    LegacyOffsetCommitKey,
-    LegacyOffsetCommitValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
@@ -90,8 +88,8 @@ class Offsets:
 
     def replay(
         self,
-        key: OffsetCommitKey | LegacyOffsetCommitKey,
-        value: OffsetCommitValue | LegacyOffsetCommitValue | None,
+        key: OffsetCommitKey,
+        value: OffsetCommitValue | None,
         producer: ProducerStamp | None,
     ) -> None:
         if value is None:

@@ -130,7 +130,6 @@ class TransactionMetadata:
         return self.client_transaction_version >= EPOCH_BUMP_VERSION
 
     def has_timed_out(self, wall_ms: TimestampMs) -> bool:
-        """Whether a transaction is open for longer than its time-out."""
         if self.state is not TransactionState.ONGOING or self.timeout_ms == NO_TRANSACTION_TIMEOUT_MS:
             return False
         return self.start_ms is not None and self.start_ms + self.timeout_ms < wall_ms

@@ -18,8 +18,8 @@ from sparklog.node.config.definition import ConfigKey, Rule
 from sparklog.node.config.key_table import read_keys
 from sparklog.node.config.keys.ignored_group_keys import IGNORED_GROUP_KEYS
 
-_OF_ALL_BROKERS: Final = read_keys("ignored_all_brokers.txt")
-_OF_ONE_BROKER: Final = read_keys("ignored_one_broker.txt")
+_OF_ALL_BROKERS: Final = read_keys("ignored_all_brokers.toml")
+_OF_ONE_BROKER: Final = read_keys("ignored_one_broker.toml")
 _OF_GROUPS: Final = (
     "group.coordinator.cached.buffer.max.bytes",
     "group.share.assignment.interval.ms",

@@ -37,7 +37,7 @@ _RULES: Final = {
 IGNORED_GROUP_KEYS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
     {
         name: replace(key, rule=_RULES.get(name, key.rule))
-        for name, key in read_keys("ignored_groups.txt").items()
+        for name, key in read_keys("ignored_groups.toml").items()
     }
 )
 """With Kafka's types, limits and defaults."""

@@ -30,7 +30,6 @@ class RackKeys:
                 raise ConfigError(HOSTS_KEY, entry, "must be a host and the name of its rack, as host=rack")
 
     def rack_name(self, number: int) -> str:
-        """Return the name of a rack, counted from 0."""
         return rack_name(number, self.sparklog_rack_names)
 
     @property

@@ -12,7 +12,6 @@ from sparklog.node.config.listener_overrides import ListenerKey
 from sparklog.node.config.listener_security.listener_jaas import jaas_key, own_login_module
 from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.node.security.oauth.http import fetched, provider_tls
-from sparklog.node.security.oauth.machine.refresh_times import RefreshTimes
 from sparklog.node.security.oauth.provider_keys import ProviderKeys
 from sparklog.node.security.oauth.signed_tokens import SignedTokens, SignedTokenSettings
 from sparklog.node.security.oauth.unsecured_tokens import UnsecuredTokens
@@ -74,7 +73,7 @@ def tokens_taken(config: BrokerConfig, listener_name: str) -> TokensTaken:
         def fetch() -> bytes:
             return fetched(url, tls)
 
-    keys = ProviderKeys(f"{listener_name} ({url})", fetch, RefreshTimes(refresh_ms, backoff))
+    keys = ProviderKeys(f"{listener_name} ({url})", fetch, refresh_ms, backoff)
     for name, expected in (
         ("issuer", own.sasl_oauthbearer_expected_issuer),
         ("audience", own.sasl_oauthbearer_expected_audience),

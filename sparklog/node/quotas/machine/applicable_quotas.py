@@ -27,8 +27,6 @@ _Part = tuple[str, str | None]
 
 
 class Limit(NamedTuple):
-    """A quota that applies to a client."""
-
     bound: float
     """The allowed rate a second."""
     shared_by: tuple[str | None, str | None]

@@ -28,8 +28,6 @@ _SomeQuota = TypeVar("_SomeQuota", bound=_Quota)
 
 
 class RateQuota:
-    """A bound on a rate, and the rate of the clients that share it."""
-
     __slots__ = ("_rate", "_throttled", "_throttled_ms", "_windows", "bound")
 
     def __init__(
@@ -105,8 +103,6 @@ class TokenQuota:
 
 
 class ClientQuotas(Generic[_SomeQuota]):
-    """One kind of quota for all clients of a node."""
-
     def __init__(self, key: str, new_quota: Callable[[float], _SomeQuota]) -> None:
         self._key = key
         self._new_quota = new_quota

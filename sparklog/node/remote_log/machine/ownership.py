@@ -39,8 +39,6 @@ class OwnerFormatError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """The contents of the object."""
-
     application: str
     """Unique to each start of a cluster."""
     epoch: int

@@ -47,7 +47,6 @@ class StoredMetadata:
 
     @property
     def name(self) -> str:
-        """The path of the snapshot."""
         return snapshot_name(self.snapshot_id)
 
 

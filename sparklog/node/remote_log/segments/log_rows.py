@@ -23,8 +23,6 @@ _ALL_ROWS: Final = 2**31 - 1
 
 
 class LogRows(NamedTuple):
-    """The records of whole batches."""
-
     batches: memoryview
     rows: pa.RecordBatch
 

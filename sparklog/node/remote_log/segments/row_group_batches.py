@@ -37,8 +37,6 @@ class BatchPosition(NamedTuple):
 
 
 class EncodedBatches(NamedTuple):
-    """Some consecutive batches of a row group."""
-
     parts: tuple[bytes | memoryview, ...]
     """The batches one after the other, to be written without a copy: header, records, header, records..."""
     size_bytes: int

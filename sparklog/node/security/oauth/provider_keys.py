@@ -1,90 +1,88 @@
 """The keys of an identity provider, as last fetched from a file or over HTTP.
 
 Fetching blocks, so a thread does it; looking for a key never does. A failed fetch keeps the old keys: the
-provider may be down while tokens that it has signed are valid.
+provider may be down while tokens that it has signed are valid. (PyJWT's `PyJWKClient` drops them then, and
+knows neither keys without a name nor those of RSA for other algorithms than RS256.)
+
+Keys are fetched every `refresh_ms`; after a failure sooner, with growing pauses; and when a token names an
+unknown key, since providers publish new keys before they sign with them. Such a token may be forged, so that
+happens at most once in `MIN_EXPEDITED_MS`.
 
 Order for the caller, all on one event loop: `run` until cancelled; `find` at any time. `tried` is set after
 the first fetch or its failure; before that no token is accepted.
+
+Source: Kafka's RefreshingHttpsJwks, which remembers the names of unknown keys, and after a few failures in a
+row waits for the next regular time.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from sparklog.node.clocks import monotonic_ms
-from sparklog.node.security.oauth.http import ProviderError
-from sparklog.node.security.oauth.machine.refresh_times import RefreshTimes
+from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.node.security.oauth.verification_keys import VerificationKey, VerificationKeys
+
+MIN_EXPEDITED_MS: Final = 10_000
 
 logger = logging.getLogger(__name__)
 
-_NONE: Final = VerificationKeys(())
-
 
 class ProviderKeys:
-    def __init__(self, where: str, fetch: Callable[[], bytes], times: RefreshTimes) -> None:
-        """`fetch` returns the key set of `where`, or raises a ProviderError or OSError."""
+    def __init__(
+        self,
+        where: str,
+        fetch: Callable[[], bytes],
+        refresh_ms: int,
+        retry_backoff: ExponentialBackoff,
+        min_expedited_ms: int = MIN_EXPEDITED_MS,
+    ) -> None:
+        """`fetch` returns the key set of `where`, or raises an error."""
         self.tried = asyncio.Event()
         self._where = where
         self._fetch = fetch
-        self._times = times
+        self._refresh_ms = refresh_ms
+        self._retry_backoff = retry_backoff
+        self._min_expedited_ms = min_expedited_ms
         self._wanted = asyncio.Event()
-        self._keys = _NONE
+        self._keys = VerificationKeys(())
         self._failure: str | None = None
 
     def find(self, key_id: object, algorithm: object) -> VerificationKey | None:
         """Return a key; None if there is none, in which case the keys are fetched for later calls."""
         key = self._keys.find(key_id, algorithm)
-        if key is None and self._times.missing(monotonic_ms()):
+        if key is None:
             self._wanted.set()
         return key
 
     async def run(self) -> None:
         """Fetch the keys whenever due; ends by cancellation."""
-        loop = asyncio.get_running_loop()
-        executor = ThreadPoolExecutor(1, "provider keys")
-        try:
-            while True:
-                now_ms = monotonic_ms()
-                if now_ms >= self._times.due_ms:
-                    self._times.begun(now_ms)
-                    self._note(await loop.run_in_executor(executor, self._fetched))
-                    self.tried.set()
-                    continue
-                self._wanted.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout((self._times.due_ms - now_ms) / 1000):
-                        await self._wanted.wait()
-        finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+        failures = 0
+        while True:
+            self._wanted.clear()
+            try:
+                self._note(await asyncio.to_thread(lambda: VerificationKeys.parse(self._fetch())))
+            except Exception as error:  # of any content: the task goes on fetching
+                self._note_failure(str(error) or repr(error))
+                pause_ms, failures = self._retry_backoff.pause_ms(failures), failures + 1
+            else:
+                pause_ms, failures = self._refresh_ms, 0
+            self.tried.set()
+            await asyncio.sleep(min(pause_ms, self._min_expedited_ms) / 1_000)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0, pause_ms - self._min_expedited_ms) / 1_000):
+                    await self._wanted.wait()
 
-    def _fetched(self) -> VerificationKeys | str:
-        """Return the keys, or the reason of the failure. Blocks."""
-        try:
-            return VerificationKeys.parse(self._fetch())
-        except (ProviderError, OSError, ValueError) as error:
-            return str(error)
-        except Exception as error:  # any other content: the task goes on fetching
-            logger.exception("cannot parse the keys of %s", self._where)
-            return repr(error)
+    def _note_failure(self, failure: str) -> None:
+        if failure != self._failure:
+            count = len(self._keys.keys)
+            logger.error(
+                "%s: fetching keys failed, the %d old ones stay in use: %s", self._where, count, failure
+            )
+        self._failure = failure
 
-    def _note(self, found: VerificationKeys | str) -> None:
-        now_ms = monotonic_ms()
-        if isinstance(found, str):
-            self._times.failed(now_ms)
-            if found != self._failure:
-                logger.error(
-                    "%s: fetching keys failed, the %d old ones stay in use: %s",
-                    self._where,
-                    len(self._keys.keys),
-                    found,
-                )
-            self._failure = found
-            return
-        self._times.fetched(now_ms)
+    def _note(self, found: VerificationKeys) -> None:
         if self._failure is not None or found.keys != self._keys.keys:
             names = ", ".join(str(key.key_id)[:100] for key in found.keys[:10])
             logger.info("%s has %d keys: %s", self._where, len(found.keys), names)

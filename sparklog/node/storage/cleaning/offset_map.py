@@ -91,7 +91,6 @@ class OffsetMap:
         return found
 
     def _first_slots(self, high: UInt64s, low: UInt64s) -> tuple[Int64s, Int64s]:
-        """Return the first slot and the step width of the search for each key."""
         slots = (high % np.uint64(self._slots)).astype(np.int64)
         steps = (low % np.uint64(max(self._slots - 1, 1))).astype(np.int64) + 1
         return slots, steps

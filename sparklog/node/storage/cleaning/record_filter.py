@@ -65,8 +65,6 @@ class Round(NamedTuple):
 
 
 class Remains(NamedTuple):
-    """The rest of a window, as bytes to write."""
-
     parts: list[Buffer]
     headers: list[BatchHeader]
     size_bytes: int

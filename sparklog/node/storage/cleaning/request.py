@@ -53,8 +53,6 @@ class CleaningRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class CleanedGroup:
-    """A finished `.cleaned` segment and the segments it replaces."""
-
     base_offset: Offset
     sources: list[Offset]
     """Base offsets of the replaced segments."""

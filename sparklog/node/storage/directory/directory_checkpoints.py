@@ -24,8 +24,6 @@ logger = logging.getLogger(__name__)
 
 
 class DirectoryCheckpoints:
-    """The checkpoints of one directory, by file name."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = Lock()

@@ -15,8 +15,6 @@ from sparklog.protocol.types import BrokerId
 
 
 class FoundDirectories(NamedTuple):
-    """A broker's directories on one host."""
-
     changed_s: float
     """The time of their last change, in seconds since the epoch."""
     ids_per_rack: int | None

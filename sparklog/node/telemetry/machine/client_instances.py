@@ -60,8 +60,6 @@ class _Instance:
 
 
 class ClientInstances:
-    """The instances known to one node."""
-
     def __init__(
         self,
         subscription_of: Callable[[UUID, Client], Subscription],

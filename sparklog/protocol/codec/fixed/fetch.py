@@ -256,8 +256,6 @@ _NO_DIVERGENCE: Final = EpochEndOffset()
 
 
 class FetchedData(NamedTuple):
-    """The records of one partition, and the leader's offsets."""
-
     partition_index: int
     high_watermark: int
     last_stable_offset: int

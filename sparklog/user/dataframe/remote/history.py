@@ -58,7 +58,6 @@ class History(NamedTuple):
 
 
 def history_of(manifest: Manifest) -> History:
-    """Return everything that a manifest covers."""
     return History(
         manifest.log_start_offset,
         manifest.end_offset,

@@ -47,7 +47,6 @@ class IndexEntry(NamedTuple):
     """Runs that were recorded as ended since the last decision; they decide nothing more."""
 
     def ended(self, *run_ids: str) -> "IndexEntry":
-        """Return a copy that records these runs as ended, too."""
         over_run_ids = dict.fromkeys((*self.over_run_ids, *run_ids))
         return self._replace(over_run_ids=tuple(over_run_ids)[-_ENDED_RUNS:])
 
@@ -144,8 +143,6 @@ class Decision:
 
 
 class LastDecision(NamedTuple):
-    """The last committed decision of a sink, and its index entry."""
-
     entry: IndexEntry
     decision: Decision | None
     """None before the first decision."""

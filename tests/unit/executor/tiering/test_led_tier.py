@@ -17,7 +17,7 @@ import pytest
 
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.tiering.bring_back_marker import BringBackMarker, read_marker, write_marker
-from sparklog.executor.tiering.log_facts import FactsOfLog
+from sparklog.executor.tiering.led_tier import FactsOfLog
 from sparklog.executor.tiering.machine.events import AdoptTier
 from sparklog.executor.tiering.segment_copies import COPIES_AT_A_TIME
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms

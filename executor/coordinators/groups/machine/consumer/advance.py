@@ -152,8 +152,6 @@ class Advance:
             self.group_epoch += 1
             self.records.append(records.epoch_record(group.group_id, self.group_epoch, metadata_hash))
         group.checked_in_epoch = self.group_epoch
-        if group.has_partition_metadata_record:
-            self.records.append(records.partition_metadata_tombstone(group.group_id))
 
     # ---- the target assignment -------------------------------------------------------------------------
 

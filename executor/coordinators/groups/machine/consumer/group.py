@@ -107,8 +107,6 @@ class ConsumerGroup:
         self.topic_subscriptions: Counter[str] = Counter()
         """Number of members that name a topic plus regular expressions that match it, by topic name."""
         self.classic_member_count = 0
-        self.has_partition_metadata_record = False
-        """Whether the log has the record that Kafka before 4.1 wrote instead of the metadata hash."""
         self._server_assignors: Counter[str] = Counter()
         self._classic_protocols: Counter[str] = Counter()
         # Volatile:

@@ -15,7 +15,6 @@ from sparklog.executor.coordinators.records.consumer_offsets import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
@@ -50,11 +49,6 @@ def epoch_record(group_id: str, group_epoch: int, metadata_hash: int) -> Coordin
         ConsumerGroupMetadataKey(group_id=group_id),
         ConsumerGroupMetadataValue(epoch=group_epoch, metadata_hash=metadata_hash),
     )
-
-
-def partition_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """Return the tombstone of the record that the metadata hash has replaced."""
-    return CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 
 def target_assignment_record(group_id: str, member_id: str, target: Assignment) -> CoordinatorRecord:
@@ -141,7 +135,6 @@ def group_tombstones(
             for one in member_ids
         ),
         *(regular_expression_tombstone(group_id, regex) for regex in regexes),
-        partition_metadata_tombstone(group_id),
         CoordinatorRecord(ConsumerGroupMetadataKey(group_id=group_id), None),
     ]
 

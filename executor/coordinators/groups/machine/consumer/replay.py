@@ -33,8 +33,6 @@ from sparklog.executor.coordinators.records.consumer_offsets import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupPartitionMetadataValue,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
@@ -58,7 +56,6 @@ class ConsumerReplay:
         self.subscribers = TopicSubscribers()
         self.replays: Mapping[type[Any], Replay] = {
             ConsumerGroupMetadataKey: self._group,
-            ConsumerGroupPartitionMetadataKey: self._partition_metadata,
             ConsumerGroupMemberMetadataKey: self._member,
             ConsumerGroupTargetAssignmentMetadataKey: self._assignment_epoch,
             ConsumerGroupTargetAssignmentMemberKey: self._target_assignment,
@@ -90,13 +87,6 @@ class ConsumerReplay:
                 del self._groups[key.group_id]
                 self.group_ids.pop(key.group_id, None)
                 self._removed(key.group_id)
-
-    def _partition_metadata(
-        self, key: ConsumerGroupPartitionMetadataKey, value: ConsumerGroupPartitionMetadataValue | None
-    ) -> None:
-        group = self._find(key.group_id) if value is None else self._find_or_create(key.group_id)
-        if group is not None:
-            group.has_partition_metadata_record = value is not None
 
     def _member(
         self, key: ConsumerGroupMemberMetadataKey, value: ConsumerGroupMemberMetadataValue | None

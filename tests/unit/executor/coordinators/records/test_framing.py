@@ -18,8 +18,6 @@ from sparklog.executor.coordinators.records.consumer_offsets import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupPartitionMetadataValue,
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
@@ -29,14 +27,10 @@ from sparklog.executor.coordinators.records.consumer_offsets import (
     CurrentTopicPartitions,
     GroupMetadataKey,
     GroupMetadataValue,
-    LegacyOffsetCommitKey,
-    LegacyOffsetCommitValue,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
-    PartitionMetadata,
     TargetTopicPartitions,
-    TopicMetadata,
 )
 from sparklog.executor.coordinators.records.framing import (
     CONSUMER_OFFSETS_RECORDS,
@@ -80,12 +74,6 @@ ONGOING: Final = TransactionLogValue(
 KEYS: Final = [
     pytest.param(
         CONSUMER_OFFSETS_RECORDS,
-        LegacyOffsetCommitKey(group="g", topic="flights", partition=7),
-        "00000001670007666c696768747300000007",
-        id="legacy_offset_commit_key",
-    ),
-    pytest.param(
-        CONSUMER_OFFSETS_RECORDS,
         OffsetCommitKey(group="größe", topic="flights", partition=7),
         "000100076772c3b6c39f650007666c696768747300000007",
         id="offset_commit_key",
@@ -98,12 +86,6 @@ KEYS: Final = [
         ConsumerGroupMetadataKey(group_id="g"),
         "0003000167",
         id="consumer_group_metadata_key",
-    ),
-    pytest.param(
-        CONSUMER_OFFSETS_RECORDS,
-        ConsumerGroupPartitionMetadataKey(group_id="g"),
-        "0004000167",
-        id="consumer_group_partition_metadata_key",
     ),
     pytest.param(
         CONSUMER_OFFSETS_RECORDS,
@@ -145,14 +127,6 @@ KEYS: Final = [
 VALUES: Final = [
     pytest.param(
         CONSUMER_OFFSETS_RECORDS,
-        LegacyOffsetCommitKey(group="g", topic="flights", partition=7),
-        LegacyOffsetCommitValue(offset=5, metadata="m", commit_timestamp=TIME_MS),
-        0,
-        "0000000000000000000500016d0000018bcfe56800",
-        id="legacy_offset_commit_value_0",
-    ),
-    pytest.param(
-        CONSUMER_OFFSETS_RECORDS,
         GroupMetadataKey(group="g"),
         GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, members=()),
         3,
@@ -166,23 +140,6 @@ VALUES: Final = [
         0,
         "000000000004010008ffffffffffffffb3",
         id="consumer_group_metadata_value_0",
-    ),
-    pytest.param(
-        CONSUMER_OFFSETS_RECORDS,
-        ConsumerGroupPartitionMetadataKey(group_id="g"),
-        ConsumerGroupPartitionMetadataValue(
-            topics=(
-                TopicMetadata(
-                    topic_id=TOPIC_ID,
-                    topic_name="flights",
-                    num_partitions=3,
-                    partition_metadata=(PartitionMetadata(partition=1, racks=("a", "b")),),
-                ),
-            )
-        ),
-        0,
-        "0000020123456789abcdef8899aabbccddeeff08666c69676874730000000302000000010302610262000000",
-        id="consumer_group_partition_metadata_value_0",
     ),
     pytest.param(
         CONSUMER_OFFSETS_RECORDS,

@@ -10,14 +10,14 @@ from sparklog.node.config.topic import TOPIC_KEYS
 
 def test_row_of_a_table_is_a_key_of_its_configuration() -> None:
     """A row without a field would be a key that nobody can set."""
-    assert read_keys("broker.txt").keys() == BROKER_KEYS.keys()
-    assert read_keys("topic.txt").keys() <= TOPIC_KEYS.keys()
-    assert read_keys("group.txt").keys() == GROUP_CONFIG_KEYS.keys()
+    assert read_keys("broker.toml").keys() == BROKER_KEYS.keys()
+    assert read_keys("topic.toml").keys() <= TOPIC_KEYS.keys()
+    assert read_keys("group.toml").keys() == GROUP_CONFIG_KEYS.keys()
 
 
 def test_default_of_a_row_is_missing_empty_or_a_value() -> None:
     """`log.dirs` without a value means directories of the application's; an empty list would mean none."""
-    keys = read_keys("broker.txt")
+    keys = read_keys("broker.toml")
     assert keys["log.dirs"].default is None
     assert keys["super.users"].default == ""
     assert keys["sasl.enabled.mechanisms"].default == ("GSSAPI",)
@@ -43,11 +43,3 @@ def test_text_of_no_rule_is_refused() -> None:
     """A limit with a typing error would be no limit."""
     with pytest.raises(ValueError, match="at most 7"):
         parse_rule("at most 7")
-
-
-def test_rows_above_a_documentation_share_it() -> None:
-    """A reason that holds for many keys is written once."""
-    keys = read_keys("ignored_one_broker.txt")
-    first, last = keys["sasl.kerberos.kinit.cmd"], keys["sasl.kerberos.ticket.renew.window.factor"]
-    assert first.documentation == last.documentation
-    assert (first.default, last.default) == ("/usr/bin/kinit", 0.8)

@@ -15,7 +15,6 @@ from sparklog.node.metadata.schemas import (
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
-    ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -230,11 +229,6 @@ GOLDEN: Final = [
         "01110300000003000000000000000c00",
         id="registration_change_nothing",
     ),
-    pytest.param(
-        ClearElrRecord(topic_name="flights"),
-        "011c0008666c696768747300",
-        id="clear_elr",
-    ),
 ]
 
 
@@ -263,8 +257,8 @@ def test_golden_records_cover_every_type() -> None:
         ("00140000", "frame version 0"),
         ("02140000", "frame version 2"),
         ("01630000", "unknown API key 99"),
-        ("011c0500", "ClearElrRecord of version 5"),
-        ("011c0008666c69676874730000", "1 bytes follow"),
+        ("01020500", "TopicRecord of version 5"),
+        ("01110300000003000000000000000c0000", "1 bytes follow"),
         ("ffffffffffff", "overlong varint"),
         ("0102000866", "TopicRecord cannot be read"),
         ("0103020000000200000000000000000000000000000000ffffffff0f", "PartitionRecord cannot be read"),

@@ -27,7 +27,6 @@ from sparklog.node.metadata.replay import (
 from sparklog.node.metadata.schemas import (
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
-    ClearElrRecord,
     ConfigRecord,
     FeatureLevelRecord,
     LeaderRecoveryState,
@@ -245,17 +244,6 @@ def test_topic_recreated_in_one_batch_is_deleted_and_created() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["flights", ""])
-def test_clear_elr_record_forgets_the_elr(name: str) -> None:
-    """Of the topic it names, or of all; only partitions that had one change."""
-    image = image_of(
-        TopicRecord(name="flights", topic_id=FLIGHTS), partition(FLIGHTS, 0, elr=(2,)), partition(FLIGHTS, 1)
-    )
-    image, delta = applied(ClearElrRecord(topic_name=name), image=image)
-    assert image.topics.by_id[FLIGHTS].partitions[0].elr == ()
-    assert delta == MetadataDelta(changed_topics={FLIGHTS: {0}})
-
-
 def test_config_records_set_and_remove_values() -> None:
     """Removing the last value removes the resource."""
     setting = ConfigRecord(resource_type=ResourceType.BROKER, resource_name="", name="a", value="1")
@@ -311,7 +299,6 @@ def test_apply_shares_what_the_batch_did_not_touch() -> None:
         (PartitionChangeRecord(partition_id=0, topic_id=PLANES, isr=()), UnknownTopicRecordError),
         (PartitionChangeRecord(partition_id=7, topic_id=FLIGHTS, isr=()), UnknownPartitionRecordError),
         (RemoveTopicRecord(topic_id=PLANES), UnknownTopicRecordError),
-        (ClearElrRecord(topic_name="planes"), UnknownTopicRecordError),
         (TopicRecord(name="flights", topic_id=PLANES), TopicExistsRecordError),
         (TopicRecord(name="planes", topic_id=FLIGHTS), TopicExistsRecordError),
         (BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=1, fenced=1), UnknownBrokerRecordError),

@@ -3,7 +3,7 @@
 import json
 
 from sparklog.protocol.types import TopicPartition
-from sparklog.user.dataframe.stream_positions import StreamPosition
+from sparklog.user.dataframe.stream_reader import StreamPosition
 
 
 def test_stream_position_of_the_connector_is_read() -> None:

@@ -8,8 +8,7 @@ from sparklog.user.client.topics import Leader
 from sparklog.user.dataframe.errors import DataSourceSchemaError
 from sparklog.user.dataframe.range_reader import OffsetRangePartition
 from sparklog.user.dataframe.schemas import record_schema
-from sparklog.user.dataframe.stream_positions import Document
-from sparklog.user.dataframe.stream_reader import SelfPositionedStreamReader, SparklogStreamReader
+from sparklog.user.dataframe.stream_reader import Document, SelfPositionedStreamReader, SparklogStreamReader
 from tests.unit.sparklog.user.client.brokers import Brokers, with_brokers
 
 

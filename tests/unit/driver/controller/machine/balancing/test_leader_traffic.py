@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.driver.controller.machine.balancing.goals import GOALS
+from sparklog.driver.controller.machine.balancing.goals import GOALS, moves_to_less_busy_leaders
 from sparklog.driver.controller.machine.balancing.leader_traffic import (
     KEPT_MS,
     STALE_MS,
@@ -19,7 +19,6 @@ from sparklog.driver.controller.machine.balancing.leader_traffic import (
 from sparklog.driver.controller.machine.balancing.moves import Goal, Surroundings
 from sparklog.driver.controller.machine.balancing.placed_replicas import PlacedReplicas
 from sparklog.driver.controller.machine.balancing.plan import plan
-from sparklog.driver.controller.machine.balancing.traffic_moves import moves_to_less_busy_leaders
 from sparklog.protocol.types import BrokerId, TopicIdPartition
 
 MIB = 1 << 20

@@ -17,8 +17,6 @@ from sparklog.executor.coordinators.machine.coordinator_machine import (
     ProducerStamp,
 )
 from sparklog.executor.coordinators.records.consumer_offsets import (
-    LegacyOffsetCommitKey,
-    LegacyOffsetCommitValue,
     OffsetCommitKey,
 )
 from sparklog.executor.coordinators.records.framing import encode_key, encode_value
@@ -180,15 +178,6 @@ def test_offset_of_a_topic_that_was_created_anew_is_not_read_by_the_new_id() -> 
     assert groups.fetch(topic_id=TOPIC_ID) == 42
     assert groups.fetch() == 42
     assert groups.fetch(topic_id=NEXT_TOPIC_ID) is None
-
-
-def test_record_of_the_oldest_version_is_replayed() -> None:
-    """A log that Kafka 0.8 began may still have them."""
-    groups = GroupConversation()
-    key = LegacyOffsetCommitKey(group=GROUP, topic="topic", partition=0)
-    value = LegacyOffsetCommitValue(offset=3, metadata="", commit_timestamp=0)
-    groups.carry_out([NOTHING._replace(records=((key, value),))])  # type: ignore[arg-type]
-    assert groups.fetch() == 3
 
 
 def test_load_of_raw_records_leaves_what_a_load_of_entities_does() -> None:

@@ -7,35 +7,10 @@ import pytest
 
 from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.node.security.oauth.http import ProviderError, fetched
-from sparklog.node.security.oauth.machine.refresh_times import MIN_EXPEDITED_MS, RefreshTimes
 from sparklog.node.security.oauth.provider_keys import ProviderKeys
 from sparklog.node.security.tls.settings import TlsSettings
 from tests.identity_provider import IdentityProvider
 from tests.unit.sparklog.node.serving.serving import DEADLINE_S, run, until
-
-BACKOFF = ExponentialBackoff(100, 1000)
-
-
-def test_refresh_times_follow_successes_failures_and_missing_keys() -> None:
-    """Whoever sends made-up keys must not have the provider asked as often as he likes."""
-    times = RefreshTimes(60_000, BACKOFF)
-    assert times.due_ms == 0
-    times.begun(0)
-    times.failed(5)
-    assert times.due_ms == 105
-    times.failed(105)
-    assert times.due_ms == 305
-    times.begun(305)
-    times.fetched(310)
-    assert times.due_ms == 60_310
-    assert not times.missing(305 + MIN_EXPEDITED_MS - 1)
-    assert times.due_ms == 60_310
-    assert times.missing(305 + MIN_EXPEDITED_MS)
-    assert times.due_ms == 305 + MIN_EXPEDITED_MS
-    times.begun(times.due_ms)
-    times.fetched(times.due_ms)
-    times.failed(0)
-    assert times.due_ms == 100
 
 
 def test_keys_that_can_not_be_had_leave_those_that_are_there() -> None:
@@ -50,7 +25,7 @@ def test_keys_that_can_not_be_had_leave_those_that_are_there() -> None:
         return answer
 
     async def scenario() -> None:
-        keys = ProviderKeys("test", fetch, RefreshTimes(1, ExponentialBackoff(1, 1)))
+        keys = ProviderKeys("test", fetch, 1, ExponentialBackoff(1, 1))
         running = asyncio.ensure_future(keys.run())
         answers.put(ProviderError("down"))
         await keys.tried.wait()
@@ -69,6 +44,29 @@ def test_keys_that_can_not_be_had_leave_those_that_are_there() -> None:
         answers.put(b"")  # for whoever fetches at this moment
 
     run(scenario())
+
+
+@pytest.mark.parametrize(("min_expedited_ms", "fetches"), [(1, 2), (3_600_000, 1)])
+def test_unknown_key_is_fetched_once_in_a_time(min_expedited_ms: int, fetches: int) -> None:
+    """A client that sends made-up keys must not have the provider asked as often as it likes."""
+    key_sets = [IdentityProvider().key_set(), IdentityProvider("key-2").key_set()]
+    left = list(key_sets)
+
+    async def scenario() -> None:
+        backoff = ExponentialBackoff(3_600_000, 3_600_000)
+        keys = ProviderKeys("test", lambda: left.pop(0), 3_600_000, backoff, min_expedited_ms)
+        running = asyncio.ensure_future(keys.run())
+        await keys.tried.wait()
+        assert keys.find("key-1", "RS256") is not None
+        for _ in range(3):
+            assert keys.find("key-2", "RS256") is None
+        if fetches > 1:
+            await until(lambda: keys.find("key-2", "RS256") is not None)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    run(scenario())
+    assert len(key_sets) - len(left) == fetches
 
 
 def test_keys_are_fetched_over_http() -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.node.remote_log.object_store import CorruptSegmentError
-from sparklog.user.dataframe.remote.column_chunks import ColumnChunks, chunks_of, read_rows
+from sparklog.user.dataframe.remote.history_reader import ColumnChunks, chunks_of, read_rows
 from tests.unit.sparklog.node.remote_log.segments.rows import Record, footer_of, write
 
 WIDE = bytes(3_000_000)

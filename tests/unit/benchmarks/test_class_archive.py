@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.jobs.class_archive.archive import prepare
+from benchmarks.class_archive.archive import prepare
 
 TRAINS = """#!/bin/sh
 echo trained >> "{trainings}"

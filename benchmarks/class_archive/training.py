@@ -1,8 +1,8 @@
 """The application whose classes are archived: it uses a little of every feature of a cluster and its clients.
 
-`jobs/class_archive/archive.py` runs it in a driver that writes the archive when it ends. An archive holds the
-classes of one JVM, and must serve drivers and executors. So the work is done with executors, and at last the
-driver loads the classes that only the executors' logs name.
+`benchmarks/class_archive/archive.py` runs it in a driver that writes the archive when it ends. An archive
+holds the classes of one JVM, and must serve drivers and executors. So the work is done with executors, and at
+last the driver loads the classes that only the executors' logs name.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Make the archive and the Spark properties that use it: `python -m sparklog.jobs.class_archive DIRECTORY`.
+"""Make the archive and the Spark properties that use it: `python -m benchmarks.class_archive DIRECTORY`.
 
 Half of a Spark JVM's start is the loading of classes, the same ones each time. A dynamic class-data archive
 (JEP 350) keeps them in the form of the JVM's memory, and every JVM of the machine maps the same file. It fits

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sparklog.jobs.class_archive.archive import prepare
+from benchmarks.class_archive.archive import prepare
 
 parser = argparse.ArgumentParser(description="Archive the classes that Spark's JVMs load.")
 parser.add_argument("directory", type=Path, help="where the archive and the properties are kept")

@@ -1,1 +1,0 @@
-"""The decisions of the loop's observation, without I/O."""
