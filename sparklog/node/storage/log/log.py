@@ -577,6 +577,9 @@ class Log:
         except OSError as error:
             self.is_torn = True
             raise storage_error(action, error) from error
+        except KafkaError as error:
+            self.is_torn |= error.error_code is ErrorCode.kafka_storage_error
+            raise
 
     # --- reading, in any thread -----------------------------------------------------------------------
 

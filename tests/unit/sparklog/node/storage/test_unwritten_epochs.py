@@ -68,3 +68,15 @@ def test_epoch_that_was_not_written_is_written_with_the_next_append(
     assert (again.log_end_offset, again.missing) == (2, None)
     assert again.epochs.entries == ((1, 0), (2, 1))
     again.close(clean=False)
+
+
+def test_log_whose_truncation_stopped_before_its_producers_are_known_is_used_no_more(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It remembered batches that were cut off: their retries would be acknowledged, and lost."""
+    lead(log, sent(0), 1)
+    lead(log, sent(0, producer_id=8), 2)
+    with without_descriptors(monkeypatch), pytest.raises(KafkaError, match="Too many open files"):
+        log.truncate_to(1)
+    assert (log.log_end_offset, log.is_torn, log.is_intact) == (1, True, False)
+    log.close(clean=False)
