@@ -8,7 +8,8 @@ librdkafka, or the producer of this project, idempotent, acks=all: a record to e
 whatever happens. Each record's value names its partition and its number there (`value_of`), so that who reads
 it can tell what it is. The process
 is another one because a busy interpreter would show as a pause of the cluster; it ends when its standard
-input does, so never later than whoever started it.
+input does, so never later than its starter. It has a session of its own: a signal that interrupts a run
+reaches all processes of a terminal's group, and the producer still has to say how many records it wrote.
 
 Lines from the process: `a PARTITION NUMBER OFFSET SECONDS` acknowledged, `f PARTITION NUMBER ERROR` given up
 by the client, `x ERROR` the producer itself has failed and is replaced, `p PARTITION COUNT` written in all.
@@ -44,6 +45,10 @@ FLUSH_TIMEOUT_S: Final = 120.0
 END_TIMEOUT_S: Final = FLUSH_TIMEOUT_S + 10.0
 
 
+class ProbeError(Exception):
+    """The producer's process ended without its last words."""
+
+
 def value_of(partition: int, number: int) -> bytes:
     """Return the value of the probe's record `number` of a partition; numbers count from 0."""
     return b"%d %d" % (partition, number)
@@ -69,8 +74,7 @@ class Probe:
         """Which records these were."""
         self.offsets: Sequence[array[int]] = [array("q") for _ in range(partitions)]
         """At which offsets; -1 where the client was not told."""
-        self.produced = [0] * partitions
-        """How many records were written to each partition, acknowledged or not; known in the end."""
+        self._produced: dict[int, int] = {}
         self.failed: list[str] = []
         """What the client gave up, and when it failed as a whole."""
         self._arguments = json.dumps(
@@ -98,6 +102,7 @@ class Probe:
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parent.parent,
+            start_new_session=True,
         )
         self._thread.start()
         return self
@@ -114,6 +119,20 @@ class Probe:
         finally:
             self._process.kill()
             self._thread.join()
+
+    @property
+    def produced(self) -> list[int]:
+        """The number of records that were written to each partition, acknowledged or not; known after `stop`.
+
+        Raises:
+            ProbeError: the process ended before it had counted them.
+        """
+        if len(self._produced) < len(self.numbers):
+            raise ProbeError(
+                f"the producer ended with status {self._process.poll()} before it said how many records "
+                "it wrote"
+            )
+        return [self._produced[partition] for partition in range(len(self.numbers))]
 
     def is_running(self) -> bool:
         """Whether the process is there; it is, until it is stopped."""
@@ -141,7 +160,7 @@ class Probe:
                 self.acknowledged_s[int(partition)].append(float(seconds))
             elif kind == "p":
                 partition, count = rest.split()
-                self.produced[int(partition)] = int(count)
+                self._produced[int(partition)] = int(count)
             else:
                 self.failed.append(rest)
 

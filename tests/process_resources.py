@@ -58,6 +58,9 @@ BOUNDS: Final = {
 """What may be there after a test even if it was not before; the one is the controller's."""
 EXECUTOR_THREADS: Final = (os.cpu_count() or 1) + 4
 """The most that asyncio's own pool has."""
+RUNTIME: Final = "tokio-rt-worker"
+"""The name of obstore's threads. Those that stay there are one a processor; others end once idle for 10 s."""
+RUNTIME_THREADS: Final = (os.cpu_count() or 1) + 4
 UPKEEP_THREADS: Final = 5
 """What the logs' upkeep has for each data directory."""
 OTHER_THREADS: Final = 4
@@ -173,6 +176,8 @@ def _growth(clusters: tuple[LocalCluster, ...], before: Mapping[int, Held]) -> l
             pooled = Counter({name: count for name, count in threads.items() if POOLED.search(name)})
             if clusters and pooled.total() <= EXECUTOR_THREADS:
                 threads -= pooled
+            if now.threads[RUNTIME] <= RUNTIME_THREADS:
+                del threads[RUNTIME]
             lines += [f"{who} has {count} more threads: {name}" for name, count in threads.items()]
         else:
             most = EXECUTOR_THREADS + OTHER_THREADS + _background_threads(clusters, process)

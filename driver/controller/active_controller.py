@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Final, Protocol
 
 from sparklog.driver.controller.api.table import controller_handlers
@@ -21,6 +22,7 @@ from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
 from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.unclean_recovery import LogQuestion
+from sparklog.driver.controller.machine.voting_brokers import voting_brokers
 from sparklog.driver.controller.metadata_fetches import MetadataFetches
 from sparklog.driver.controller.metadata_log import MetadataLog
 from sparklog.driver.controller.quorum.broker_channels import BrokerChannels
@@ -114,8 +116,9 @@ class ActiveController:
         """The surplus brokers that may end: they have no replica and no vote."""
         self._emptied_at: dict[BrokerId, Offset] = {}
         """The end of the decisions when each of the surplus brokers was first found to be empty."""
-        self._members: tuple[object, frozenset[BrokerId]] = (None, frozenset())
-        """The registrations and the drained brokers by which voters were last wanted."""
+        self._rack_names = config.sparklog_rack_names
+        self._members: tuple[object, object, frozenset[BrokerId]] = (None, None, frozenset())
+        """The registrations, configurations and drained brokers by which voters were last wanted."""
         self._cluster_id = cluster_id
         self._log = log
         self._channels = channels
@@ -245,20 +248,15 @@ class ActiveController:
 
     def _want_voters(self) -> None:
         """Let the first broker of each rack vote, of those that registered too; drained ones leave last."""
-        brokers = self.controller.image.brokers
+        image = self.controller.image
         emptied = frozenset(each for each, held in self.controller.surplus.items() if not held)
-        if self._members[0] is brokers and self._members[1] == emptied:
+        before = self._members
+        if before[0] is image.brokers and before[1] is image.configs and before[2] == emptied:
             return
-        self._members = (brokers, emptied)
-        members = {each.node_id: each for each in self._expected_brokers}
-        members |= {
-            each: ExpectedBroker(each, broker.rack)
-            for each, broker in brokers.items()
-            if broker.rack is not None
-        }
-        self.quorum.want_voters(
-            first_voters(each for each in members.values() if each.node_id not in emptied)
-        )
+        self._members = (image.brokers, image.configs, emptied)
+        expected = {each.node_id: each.rack for each in self._expected_brokers}
+        racks = voting_brokers(image, expected, emptied, self._rack_names)
+        self.quorum.want_voters(first_voters(starmap(ExpectedBroker, racks.items())))
 
     def _unregister_drained(self) -> None:
         if self.controller.surplus:

@@ -100,7 +100,10 @@ class ControllerLink:
         return int((asyncio.get_running_loop().time() - self._lost_s) * 1000)
 
     def when_connected(self, callback: Callable[[], None]) -> None:
-        """Call `callback` on the loop after every new connection."""
+        """Call `callback` on the loop after every new connection, before requests that wait for one are sent.
+
+        A task that it wakes can have its request be the first of the connection.
+        """
         self._when_connected.append(callback)
 
     def when_lost(self, callback: Callable[[], None]) -> None:
@@ -143,9 +146,10 @@ class ControllerLink:
                 self.is_refused = False
                 was_connected = True
                 self._gone.clear()
-                self._connected.set()
+                # Waiting requests wake in this order: those of the callbacks are sent first.
                 for callback in self._when_connected:
                     callback()
+                self._connected.set()
                 await asyncio.shield(channel.closed)
                 self._channel = None
                 self._connected.clear()

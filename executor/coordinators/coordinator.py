@@ -95,20 +95,19 @@ class Coordinator:
         self._owner.schedule(self)
 
     def leads_on(self, replica: Replica) -> bool:
-        """Go on in the replica's new leader epoch, with the same log; False if a successor has to load.
+        """Go on in the new leader epoch of `replica`, which led on; False if a successor has to load.
 
-        The end of a move begins an epoch, for instance. If the replica has followed in between, or its lease
-        was out, this is closed already. Source: Kafka's CoordinatorRuntime.scheduleLoadOperation.
+        If the replica has followed in between, or its lease was out, this is closed already. Source: Kafka's
+        CoordinatorRuntime.scheduleLoadOperation.
         """
-        leader_epoch = replica.leader_epoch
         if (
             not self._may_lead_on
             or replica is not self.replica
             or self.partition.state is not CoordinatorState.ACTIVE
-            or leader_epoch != self.leader_epoch + 1
         ):
             return False
-        self.leader_epoch = leader_epoch
+        assert replica.leader_epoch == self.leader_epoch + 1, "it led on"
+        self.leader_epoch = replica.leader_epoch
         self.wake()
         return True
 

@@ -157,8 +157,16 @@ class CoordinatorRuntime(RoleListener[Replica]):
     # --- roles ----------------------------------------------------------------------------------
 
     def became_leader(self, replica: Replica) -> None:
-        """Load the partition in its new leader epoch, unless its coordinator leads on."""
+        """Load the partition in its new leader epoch."""
         self._begin(replica)
+
+    def led_on(self, replica: Replica) -> None:
+        """Keep the coordinator in the new leader epoch, or load the partition again."""
+        coordinator = self._coordinators.get(replica.topic_partition.partition)
+        if coordinator is not None and coordinator.leads_on(replica):
+            self.schedule(coordinator)
+        else:
+            self._begin(replica)
 
     def resumed(self, replica: Replica) -> None:
         """Reload the partition: sessions expired while members could not prolong them."""
@@ -180,9 +188,6 @@ class CoordinatorRuntime(RoleListener[Replica]):
         self.failed.discard(replica.topic_partition.partition)
         previous = self._coordinators.get(replica.topic_partition.partition)
         if previous is not None:
-            if previous.leads_on(replica):
-                self.schedule(previous)
-                return
             self._drop(previous)
         coordinator = Coordinator(replica, self.kind, self._effects, self)
         self._coordinators[coordinator.partition_index] = coordinator

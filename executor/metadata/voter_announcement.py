@@ -1,6 +1,7 @@
 """The announcements of this broker to the driver as a voter, with its directory id and endpoint.
 
-Rules kept: once on every connection to the driver, since it may be another driver than before; and every
+Rules kept: once on every connection to the driver, since it may be another driver than before, and as the
+first request there, since a controller that does not lead closes connections at the next one; and every
 `ANNOUNCEMENT_INTERVAL_MS` while no leader is heard from, since one, or its effect, may be lost.
 
 Source: AddRaftVoter of KIP-853, by which a replica offers itself as a voter.

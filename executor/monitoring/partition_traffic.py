@@ -7,7 +7,7 @@ beside the sums of all. Nothing is reported before the first five minutes are ov
 
 import asyncio
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from sparklog.executor.loop.slices import in_slices
@@ -43,7 +43,8 @@ class PartitionTraffic:
         self._began_ms: int | None = None
         self._began: dict[Replica, _Counts] = {}
         """The counts of the leaders at the last look."""
-        self._whole: _Rates | None = None
+        self._of_others: _Rates | None = None
+        """The sum of the leaders that are not reported one by one; None before the first interval is over."""
         self._reported: dict[Replica, _Rates] = {}
 
     async def run(self) -> None:
@@ -73,20 +74,30 @@ class PartitionTraffic:
         self._began, self._began_ms = found, now_ms
         if began_ms is None:
             return
-        self._whole = _Rates(
-            sum(each.bytes_in for _, each in rates), sum(each.bytes_out for _, each in rates)
-        )
         self._reported = dict(heapq.nlargest(REPORTED_PARTITIONS, rates, key=lambda each: sum(each[1])))
+        self._of_others = _sum(each for replica, each in rates if replica not in self._reported)
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
-        if self._whole is None:
+        if self._of_others is None:
             return
-        yield Sample(server.LEADER_BYTES_IN.of(), Kind.GAUGE, self._whole.bytes_in)
-        yield Sample(server.LEADER_BYTES_OUT.of(), Kind.GAUGE, self._whole.bytes_out)
-        for replica, rates in self._reported.items():
-            if replica.leadership is None or replica not in self._table:
-                continue
+        led = {
+            replica: rates
+            for replica, rates in self._reported.items()
+            if replica.leadership is not None and replica in self._table
+        }
+        # Without those that others lead by now: they count there.
+        whole = _sum((self._of_others, *led.values()))
+        yield Sample(server.LEADER_BYTES_IN.of(), Kind.GAUGE, whole.bytes_in)
+        yield Sample(server.LEADER_BYTES_OUT.of(), Kind.GAUGE, whole.bytes_out)
+        for replica, rates in led.items():
             topic, partition = replica.topic_partition
             tags = {"topic": topic, "partition": str(partition)}
             yield Sample(server.LEADER_BYTES_IN.of(**tags), Kind.GAUGE, rates.bytes_in)
             yield Sample(server.LEADER_BYTES_OUT.of(**tags), Kind.GAUGE, rates.bytes_out)
+
+
+def _sum(rates: Iterable[_Rates]) -> _Rates:
+    bytes_in = bytes_out = 0.0
+    for each in rates:
+        bytes_in, bytes_out = bytes_in + each.bytes_in, bytes_out + each.bytes_out
+    return _Rates(bytes_in, bytes_out)

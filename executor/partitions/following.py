@@ -138,6 +138,7 @@ class Following:
         for effect in effects:
             match effect:
                 case AppendToLog():
+                    self._check_end()
                     log.append_as_follower(_up_to_epoch(records, effect.up_to_leader_epoch), now_ms)
                     appended = RecordsAppended(log.log_end_offset, self._last_epoch())
                     self._carry_out(self._follower.handle(appended), b"", now_ms)
@@ -169,6 +170,19 @@ class Following:
                 case BackOff() | AwaitMetadata() | AskLeaderOffsets():
                     advice = effect
         return advice
+
+    def _check_end(self) -> None:
+        """Check that the records that were fetched follow on, as Kafka's ReplicaFetcherThread does.
+
+        Raises:
+            KafkaError: offset_out_of_range: the log was changed meanwhile, and would have a hole.
+        """
+        log, expected = self._log, self._follower.log_end_offset
+        if log.log_end_offset != expected:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"{log.topic_partition}: the log ends at {log.log_end_offset}, fetched is from {expected} on",
+            )
 
     def _truncated(self, now_ms: TimestampMs) -> None:
         log = self._log

@@ -199,13 +199,10 @@ class Replica:
             self.low_watermark_moved()
             self._isr_changed()
             return
-        leads_on = (
-            self.leadership is not None
-            and not self.is_internal
-            # In an epoch between the two another replica may have led.
-            and registration.leader_epoch - 1 == self.leader_epoch
-        )
-        self._leave_role(registration, leads_on=leads_on)
+        # In an epoch between the two another replica may have led.
+        leads_on = self.leadership is not None and registration.leader_epoch - 1 == self.leader_epoch
+        keeps_appends = leads_on and not self.is_internal
+        self._leave_role(registration, keeps_appends=keeps_appends)
         self.leadership = PartitionLeader(
             broker_id=self._host.broker_id,
             leader_epoch=registration.leader_epoch,
@@ -222,11 +219,14 @@ class Replica:
             directories=registration.directories,
             adding_replicas=registration.adding_replicas,
         )
-        if leads_on and self.leadership.is_under_min_isr:
+        if keeps_appends and self.leadership.is_under_min_isr:
             self._fail_appends(self.leadership.isr, self.leadership.effective_min_insync_replicas)
         self.handle(Ticked(now_ms))
         for listener in self._listeners:
-            listener.became_leader(self)
+            if leads_on:
+                listener.led_on(self)
+            else:
+                listener.became_leader(self)
 
     def follow(self, registration: PartitionRegistration, settings: PartitionSettings) -> None:
         """Follow the leader that `registration` names (it may name none), or go on following it.
@@ -279,18 +279,18 @@ class Replica:
             for listener in self._listeners:
                 listener.resumed(self)
 
-    def _leave_role(self, registration: PartitionRegistration, *, leads_on: bool = False) -> None:
+    def _leave_role(self, registration: PartitionRegistration, *, keeps_appends: bool = False) -> None:
         self.leader_id = registration.leader
         self.leader_epoch = registration.leader_epoch
         self.partition_epoch = registration.partition_epoch
         self.is_recovering = registration.leader_recovery_state is LeaderRecoveryState.RECOVERING
         # An adoption of the tier that did not come to its end leaves a shorter log.
         self.progress.high_watermark = _within(self.log, self.high_watermark)
-        self._end_role(leads_on=leads_on)
+        self._end_role(keeps_appends=keeps_appends)
 
-    def _end_role(self, *, leads_on: bool = False) -> None:
+    def _end_role(self, *, keeps_appends: bool = False) -> None:
         self.leadership = self.follower_state = None
-        if leads_on:
+        if keeps_appends:
             self.progress.wake_readers()
         else:
             self.progress.turn_away(self._not_leader)
@@ -656,12 +656,14 @@ class Replica:
     def repair(self) -> None:
         """Truncate the log to the beginning of its damage; the leader has the missing records.
 
-        Only under another leader, and while no election counts on the log.
+        Only under another leader, and while no election counts on the log. `follow` comes next.
         """
         damage = self.damage
         if damage is None:
             return
         self.damage = None
+        # One that follows already, because its log was perhaps the longest, goes on at its new end.
+        self.follower_state = None
         try:
             self.log.cut_at(damage.first_offset, damage.reason)
         except (OSError, KafkaError) as error:

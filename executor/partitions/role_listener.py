@@ -3,8 +3,8 @@
 Listeners stand in an ordered list (`ReplicaHost.listeners`). They are called on the event loop, after the
 replica has changed; they must not block, and must not change its role.
 
-- `became_leader` and `became_follower` are called once a leader epoch. They end the former role, without a
-  `stopped` in between.
+- One of `became_leader`, `led_on` and `became_follower` is called once a leader epoch. The first and the last
+  end the former role, without a `stopped` in between.
 - `suspended` and `resumed` leave the role as it is: for one that becomes leader while
   suspended `became_leader` is called, but it may serve only from `resumed` on.
 - After `stopped` it neither leads nor follows, until it gets a role again, or is `deleted`.
@@ -23,6 +23,13 @@ class RoleListener(Generic[_Replica]):
 
     def became_leader(self, replica: _Replica) -> None:
         """It leads, in a new leader epoch."""
+
+    def led_on(self, replica: _Replica) -> None:
+        """It led in the epoch before, and leads in this one with the same log.
+
+        Does as `became_leader` unless overridden. The end of a reassignment begins such an epoch.
+        """
+        self.became_leader(replica)
 
     def became_follower(self, replica: _Replica) -> None:
         """It follows in a new leader epoch, perhaps without a leader."""

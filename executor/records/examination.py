@@ -13,7 +13,7 @@ epoch.
 
 from typing import NamedTuple
 
-from sparklog.executor.records.framing import check_framing
+from sparklog.executor.records.framing import MANY_BLOCKS, NO_BOUND, check_framing
 from sparklog.executor.records.streamed import walk_pieces
 from sparklog.executor.records.walk import CostlyWalkError, RecordLimits, RecordWalk
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -93,7 +93,7 @@ def examine(records: bytes | memoryview, header: BatchHeader, demands: Demands) 
         if codec is Codec.NONE:
             whole: bytes | memoryview | None = payload
         else:
-            likely_bytes = check_framing(codec, payload)
+            likely_bytes = check_framing(codec, payload, MANY_BLOCKS if demands.is_hasty else NO_BOUND)
             limit_bytes = demands.max_decompressed_bytes
             if demands.is_hasty and likely_bytes > limit_bytes:
                 raise CostlyWalkError

@@ -10,11 +10,17 @@ cannot open stops every consumer of the partition, Spark's connector and Kafka's
 - zstd: a window of at most 128 MiB, as streams of the zstd library take it without being asked.
 """
 
+from itertools import islice
 from typing import Final
 
 import zstandard
 
-from sparklog.protocol.records.codecs import Codec, CorruptPayloadError
+from sparklog.executor.records.walk import CostlyWalkError
+from sparklog.protocol.records.codecs import Codec, CorruptPayloadError, snappy_blocks
+
+MANY_BLOCKS: Final = 256
+"""More than half a megabyte of records has in any usual framing; to count so many takes some hundred us."""
+NO_BOUND: Final = 2**31
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_VERSION_BITS: Final = 0xC0
@@ -40,7 +46,7 @@ _ZSTD_LARGEST_WINDOW_BYTES: Final = 1 << 27
 _ZSTD_REPEATED_BYTE: Final = 1
 
 
-def check_framing(codec: Codec, payload: memoryview) -> int:
+def check_framing(codec: Codec, payload: memoryview, most_blocks: int = NO_BOUND) -> int:
     """Check that Kafka's clients can read compressed records, if they can be decompressed at all.
 
     Returns the size that they are likely to have at least, in bytes, once they are decompressed: as the
@@ -48,19 +54,25 @@ def check_framing(codec: Codec, payload: memoryview) -> int:
 
     Raises:
         CorruptPayloadError: they cannot.
+        CostlyWalkError: there are more than `most_blocks` blocks and frames. A block may hold nothing, and so
+            take five bytes of the payload, or three.
     """
     match codec:
         case Codec.LZ4:
-            return _check_lz4(payload)
+            return _check_lz4(payload, most_blocks)
         case Codec.ZSTD:
-            return _check_zstd(payload)
+            return _check_zstd(payload, most_blocks)
         case Codec.GZIP if len(payload) >= _GZIP_SMALLEST_BYTES:
             return int.from_bytes(payload[-_GZIP_SIZE_BYTES:], "little")
+        case Codec.SNAPPY if most_blocks < NO_BOUND:
+            if next(islice(snappy_blocks(payload), most_blocks, None), None) is not None:
+                raise CostlyWalkError
+            return 0
         case _:
             return 0
 
 
-def _check_lz4(payload: memoryview) -> int:
+def _check_lz4(payload: memoryview, most_blocks: int) -> int:
     if len(payload) < 7 or bytes(payload[:4]) != _LZ4_MAGIC:
         raise CorruptPayloadError("records are no lz4 frame")
     flags, block_size = payload[4], payload[5]
@@ -86,6 +98,8 @@ def _check_lz4(payload: memoryview) -> int:
             raise CorruptPayloadError("lz4 has a block of nothing, which Java clients cannot read")
         position += (size & ~_LZ4_UNCOMPRESSED) + checksum_bytes
         block_count += 1
+        if block_count > most_blocks:
+            raise CostlyWalkError
     position += 4 if flags & _LZ4_CONTENT_CHECKSUM else 0
     if position != len(payload):
         raise CorruptPayloadError(
@@ -95,10 +109,14 @@ def _check_lz4(payload: memoryview) -> int:
     return max(0, block_count - 1) * _LZ4_BLOCK_SIZES[block_size]
 
 
-def _check_zstd(payload: memoryview) -> int:
+def _check_zstd(payload: memoryview, most_blocks: int) -> int:
     """Check the header of each frame; the decompressor detects incomplete frames."""
     position = likely_bytes = 0
+    left = most_blocks
     while position + 8 <= len(payload):
+        left -= 1
+        if left < 0:
+            raise CostlyWalkError
         magic = int.from_bytes(payload[position : position + 4], "little")
         if _ZSTD_SKIPPABLE[0] <= magic <= _ZSTD_SKIPPABLE[1]:
             position += 8 + int.from_bytes(payload[position + 4 : position + 8], "little")
@@ -119,6 +137,9 @@ def _check_zstd(payload: memoryview) -> int:
             block = int.from_bytes(payload[position : position + 3], "little")
             last = block & 1 == 1
             position += 3 + (1 if block >> 1 & 3 == _ZSTD_REPEATED_BYTE else block >> 3)
+            left -= 1
+            if left < 0:
+                raise CostlyWalkError
             block_count += block >> 3 > 0  # Java's producers flush, and then end with a block of nothing
         position += 4 if parameters.has_checksum else 0
         if parameters.content_size != zstandard.CONTENTSIZE_UNKNOWN:

@@ -92,9 +92,13 @@ class Ledger:
         return gone
 
     def verdict(
-        self, numbers: Sequence[array[int]], offsets: Sequence[array[int]], produced: Sequence[int]
+        self, numbers: Sequence[array[int]], offsets: Sequence[array[int]], produced: Sequence[int] | None
     ) -> Verdict:
-        """Compare what was read with the acknowledged records, where these are, and how many were written."""
+        """Compare what was read with the acknowledged records, where these are, and how many were written.
+
+        `produced` is None when the producer ended without its count. Records with numbers beyond all
+        acknowledged ones are then not judged: they may have been written.
+        """
         lost = duplicated = disordered = invented = 0
         for partition, number_at in enumerate(self._number_at):
             found: set[int] = set()
@@ -102,7 +106,7 @@ class Ledger:
             for offset, number in enumerate(number_at):
                 if number == -1:
                     continue
-                if number >= produced[partition]:
+                if produced is not None and number >= produced[partition]:
                     invented += 1
                     self._note(f"partition {partition}, offset {offset}: record {number} was never written")
                 elif number in found:

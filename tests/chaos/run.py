@@ -13,7 +13,7 @@ import random
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -21,7 +21,7 @@ from typing import Final, Self
 import psutil
 
 from benchmarks.longest_stall import longest_stall_ms
-from benchmarks.probe import RECORD_INTERVAL_S, Probe
+from benchmarks.probe import RECORD_INTERVAL_S, Probe, ProbeError
 from tests.chaos.application import BROKERS, Application
 from tests.chaos.disks import Disk
 from tests.chaos.faults import FAULTS
@@ -268,6 +268,11 @@ class Run:
             complaints.append(f"what was not read counts as lost, since reading failed: {error}")
         complaints += self._reader.complaints[:FAILURES_TOLD]
         complaints += self._probe.failed[:FAILURES_TOLD]
+        produced: Sequence[int] | None = None
+        try:
+            produced = self._probe.produced
+        except ProbeError as error:
+            complaints.append(str(error))
         self.timeline = Timeline.of(self._probe.acknowledged_s, self._started_s, self._marks)
         return Session(
             session=self.directory.name,
@@ -275,7 +280,7 @@ class Run:
             seed=self._seed,
             faults=tuple(self._faults),
             seconds=time.monotonic() - self._started_s,
-            verdict=self._ledger.verdict(self._probe.numbers, self._probe.offsets, self._probe.produced),
+            verdict=self._ledger.verdict(self._probe.numbers, self._probe.offsets, produced),
             complaints=tuple(complaints),
         )
 

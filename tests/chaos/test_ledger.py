@@ -10,7 +10,7 @@ from tests.chaos.ledger import Ledger, Verdict
 
 
 def verdict(
-    readings: Iterable[tuple[int, bytes]], acknowledged: Sequence[tuple[int, int]], produced: int
+    readings: Iterable[tuple[int, bytes]], acknowledged: Sequence[tuple[int, int]], produced: int | None
 ) -> Verdict:
     """Judge one partition: (offset, value) as read, (number, offset) as acknowledged."""
     ledger = Ledger(1)
@@ -18,7 +18,7 @@ def verdict(
         ledger.read(0, offset, value)
     numbers = array("q", [number for number, _ in acknowledged])
     offsets = array("q", [offset for _, offset in acknowledged])
-    return ledger.verdict([numbers], [offsets], [produced])
+    return ledger.verdict([numbers], [offsets], None if produced is None else [produced])
 
 
 def at(*numbers: int) -> list[tuple[int, bytes]]:
@@ -55,6 +55,13 @@ def test_ledger_of_a_broken_promise_says_how(
     assert getattr(found, wrong) == 1
     assert not found.is_clean
     assert found.examples
+
+
+def test_ledger_without_the_producers_count_finds_what_is_lost_or_twice_and_invents_nothing() -> None:
+    """A producer that was killed did not say what it wrote; its records are not invented for that."""
+    readings = at(0, 1, 1, 4)
+    found = verdict(readings, [(0, 0), (2, 4)], produced=None)
+    assert (found.lost, found.duplicated, found.invented) == (1, 1, 0)
 
 
 def test_ledger_forgives_what_is_gone_beyond_a_cut_and_nothing_below_it() -> None:

@@ -179,13 +179,17 @@ class Coordinating(RoleListener[Replica]):
             return
         previous = self._coordinators.get(replica.topic_partition)
         if previous is not None:
-            if previous.leads_on(replica):
-                self.schedule(previous)
-                return
             self.drop(previous)
         self._coordinators[replica.topic_partition] = WatchedCoordinator(self, self._broker, replica, kind)
 
     resumed = became_leader
+
+    def led_on(self, replica: Replica) -> None:
+        previous = self._coordinators.get(replica.topic_partition)
+        if previous is not None and previous.leads_on(replica):
+            self.schedule(previous)
+        else:
+            self.became_leader(replica)
 
     def stopped(self, replica: Replica) -> None:
         coordinator = self._coordinators.get(replica.topic_partition)

@@ -41,5 +41,5 @@ class TurnSize:
         fitting_bytes = fetched_bytes * TURN_US // max(processor_us, 1)
         if fitting_bytes < self.max_bytes:
             self.max_bytes = min(max(fitting_bytes, LEAST_BYTES), self._most_bytes)
-        elif 2 * fetched_bytes >= self.max_bytes:
+        elif 2 * fetched_bytes >= self.partition_max_bytes:  # a single lagging partition fills no more
             self.max_bytes = min(fitting_bytes, 2 * self.max_bytes, self._most_bytes)

@@ -244,7 +244,7 @@ def _lz4_pieces(payload: memoryview) -> Iterator[bytes]:
 
 def _snappy_pieces(payload: memoryview, limit_bytes: int) -> Iterator[bytes]:
     try:
-        for block in _snappy_blocks(payload):
+        for block in snappy_blocks(payload):
             length = cramjam.snappy.decompress_raw_len(block)
             if length > limit_bytes:
                 raise DecompressionLimitError(Codec.SNAPPY, limit_bytes)
@@ -255,8 +255,12 @@ def _snappy_pieces(payload: memoryview, limit_bytes: int) -> Iterator[bytes]:
         raise CorruptPayloadError(f"records are not snappy: {error}") from error
 
 
-def _snappy_blocks(payload: memoryview) -> Iterator[memoryview]:
-    """Yield the raw snappy blocks in xerial's framing; without its magic `payload` is one block."""
+def snappy_blocks(payload: memoryview) -> Iterator[memoryview]:
+    """Yield the raw snappy blocks in xerial's framing; without its magic `payload` is one block.
+
+    Raises:
+        CorruptPayloadError: a block is incomplete.
+    """
     if bytes(payload[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         yield payload
         return

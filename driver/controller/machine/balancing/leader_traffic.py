@@ -22,7 +22,7 @@ Pure. Order for the caller: `note_time` at each step; `placed` and `removed` whe
 `reported` at any time.
 """
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
@@ -83,9 +83,8 @@ class LeaderTraffic:
         self._rates: dict[TopicIdPartition, Rates] = {}
         """Of partitions with a preferred leader; no others are kept."""
         self._leaders: dict[TopicIdPartition, BrokerId] = {}
-        self._seen: dict[TopicIdPartition, tuple[BrokerId, int]] = {}
-        """The broker that measured each of these, and when."""
-        self._seen_by: defaultdict[BrokerId, dict[TopicIdPartition, None]] = defaultdict(dict)
+        self._seen_ms: OrderedDict[TopicIdPartition, int] = OrderedDict()
+        """The time of each one's last measurement, by whichever broker; the latest come last."""
         self._led: defaultdict[BrokerId, dict[TopicIdPartition, None]] = defaultdict(dict)
         self._loads: defaultdict[BrokerId, Rates] = defaultdict(lambda: NO_TRAFFIC)
         self._of_others: dict[BrokerId, Rates] = {}
@@ -111,9 +110,9 @@ class LeaderTraffic:
             listed = listed.plus(rates)
             if placed := replicas.get(key, ()):
                 self._put(key, rates, placed[0])
-                self._see(key, broker_id, measured_ms)
-        for key in [key for key in self._seen_by[broker_id] if self._seen[key][1] < measured_ms - KEPT_MS]:
-            self.removed(key)
+                self._seen_ms[key] = measured_ms
+                self._seen_ms.move_to_end(key)
+        self._expire(measured_ms - KEPT_MS)
         rest = whole - listed
         self._of_others[broker_id] = Rates(max(0, rest.bytes_in), max(0, rest.bytes_out))
 
@@ -130,7 +129,15 @@ class LeaderTraffic:
         """Forget a partition, if it is known."""
         if key in self._rates:
             self._take(key)
-            self._seen_by[self._seen.pop(key)[0]].pop(key)
+            del self._seen_ms[key]
+
+    def _expire(self, oldest_ms: int) -> None:
+        """Forget the partitions that were measured before that, also by brokers that have gone."""
+        while self._seen_ms:
+            key = next(iter(self._seen_ms))
+            if self._seen_ms[key] >= oldest_ms:
+                return
+            self.removed(key)
 
     def rates_of(self, key: TopicIdPartition) -> Rates:
         return self._rates.get(key, NO_TRAFFIC)
@@ -163,12 +170,6 @@ class LeaderTraffic:
         leader = self._leaders.pop(key)
         self._loads[leader] = self._loads[leader] - self._rates.pop(key)
         del self._led[leader][key]
-
-    def _see(self, key: TopicIdPartition, broker_id: BrokerId, measured_ms: int) -> None:
-        if key in self._seen:
-            self._seen_by[self._seen[key][0]].pop(key)
-        self._seen[key] = (broker_id, measured_ms)
-        self._seen_by[broker_id][key] = None
 
 
 class TrafficLimits:

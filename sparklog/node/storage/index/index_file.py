@@ -211,17 +211,18 @@ class IndexFile:
         """
         with self._lock:
             self.removals += 1
-        if self.entry_count > entry_count:
+            if self.entry_count <= entry_count:
+                return
             size = self.ENTRY.size
-            file = self._opened()
-            with self._lock:
-                self._forget_last()
-                first, entries = self._unwritten
-                written_count = first if entries else self.entry_count
-                self._unwritten = (first, entries[: max(0, entry_count - first) * size])
-                self.entry_count = entry_count
-                if written_count > entry_count:
-                    os.pwrite(file.fileno(), bytes((written_count - entry_count) * size), entry_count * size)
+            first, entries = self._unwritten
+            written_count = first if entries else self.entry_count
+            # Entries in memory are dropped also where there is no descriptor for a file.
+            file = self._open_unless_released() if written_count > entry_count else None
+            self._forget_last()
+            self._unwritten = (first, entries[: max(0, entry_count - first) * size])
+            self.entry_count = entry_count
+            if file is not None:
+                os.pwrite(file.fileno(), bytes((written_count - entry_count) * size), entry_count * size)
 
     def _replace_entries(self, content: bytes, removals: int, entry_count: int) -> bool:
         """Replace all entries by those in `content`, as many as there is room for.
@@ -333,10 +334,18 @@ class IndexFile:
             if cached_only:
                 raise NotCachedError(f"{self.path} is not open")
             with self._lock:
-                if self._released:
-                    raise SegmentReleasedError(f"{self.path} has left its log")
-                file = self._open()
+                file = self._open_unless_released()
         return file
+
+    def _open_unless_released(self) -> LogFile:
+        """Return the open file, for a holder of the lock.
+
+        Raises:
+            SegmentReleasedError: the segment has left the log.
+        """
+        if self._released:
+            raise SegmentReleasedError(f"{self.path} has left its log")
+        return self._open()
 
     def _open(self) -> LogFile:
         """Return the open file, preallocated if entries are added; for a holder of the lock."""

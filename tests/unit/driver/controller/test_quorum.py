@@ -14,6 +14,7 @@ from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest, Partiti
 from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsRequest
 from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, AlterConfigsResource
 from kio.schema.metadata.v13.request import MetadataRequest
+from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 
 from sparklog.driver.controller.errors import DeposedError
 from sparklog.driver.controller.machine.cluster_state import CONTROLLER_ID
@@ -23,6 +24,7 @@ from sparklog.executor.metadata.metadata_replica import MetadataReplica
 from sparklog.node.calling.blocking import BlockingChannel
 from sparklog.node.calling.channel import Channel
 from sparklog.node.config import BrokerConfig
+from sparklog.node.metadata.cluster_size import SizeChange
 from sparklog.node.metadata_log.machine.voter_set import VoterKey
 from sparklog.node.metrics import controller as controller_metrics
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -36,13 +38,14 @@ BROKERS = [ExpectedBroker(node_id, f"rack-{node_id}") for node_id in range(3)]
 
 
 @contextmanager
-def controller(directory: Path) -> Iterator[ControllerServer]:
-    """A controller of three brokers, with an empty directory; who is registered need not send heartbeats."""
+def controller(directory: Path, brokers: Sequence[ExpectedBroker] = BROKERS) -> Iterator[ControllerServer]:
+    """A controller of some brokers, with an empty directory; who is registered need not send heartbeats."""
     config = BrokerConfig.from_mapping(
-        {"controller.quorum.fetch.timeout.ms": "1000", "broker.session.timeout.ms": "60000"}, racks=3
+        {"controller.quorum.fetch.timeout.ms": "1000", "broker.session.timeout.ms": "60000"},
+        racks=len(brokers),
     )
     server = ControllerServer(
-        config, directory, secret=SECRET, expected_brokers=BROKERS, new_cluster_id=CLUSTER_ID
+        config, directory, secret=SECRET, expected_brokers=brokers, new_cluster_id=CLUSTER_ID
     )
     server.start()
     try:
@@ -165,6 +168,26 @@ def voting_directories(server: ControllerServer) -> set[Any]:
     partition = answer.topics[0].partitions[0]
     assert partition.leader_epoch == server.image.leader_epoch
     return {voter.replica_directory_id for voter in partition.current_voters}
+
+
+def test_cluster_that_shrinks_twice_gives_up_the_votes_of_those_that_leave(tmp_path: Path) -> None:
+    """Brokers of the start that have left are waited for no more: that would keep the votes of others."""
+    brokers = [ExpectedBroker(node_id, f"rack-{node_id}") for node_id in range(5)]
+    disks = {node_id: Disk(tmp_path / f"voter-{node_id}") for node_id in range(5)}
+    with controller(tmp_path / "first", brokers) as server, Voters(port_of(server), disks) as all_voters:
+        wait_for(lambda: leads(server))
+        with connect(server) as channel:
+            for node_id, _ in brokers:
+                assert channel.request(registration(node_id)).error_code is ErrorCode.none
+            assert server.resize(SizeChange(racks=3), DEADLINE_S) is None
+            wait_for(lambda: server.drained == {3, 4})
+            all_voters.stop()
+            with Voters(port_of(server), {node_id: disks[node_id] for node_id in range(3)}):
+                for node_id in (3, 4):
+                    reply = channel.request(UnregisterBrokerRequest(broker_id=node_id))
+                    assert reply.error_code is ErrorCode.none
+                assert server.resize(SizeChange(racks=1), DEADLINE_S) is None
+                wait_for(lambda: server.drained == {1, 2})
 
 
 class SlowVoters(Voters):

@@ -1,6 +1,7 @@
 """How a broker makes itself known to the driver, over a real socket."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from kio.schema.add_raft_voter.v1.response import AddRaftVoterResponse
 
 from sparklog.executor.control.controller_link import ControllerLink
+from sparklog.executor.control.senders import BrokerRequests, ProducerIdBlocks
 from sparklog.executor.metadata.metadata_replica import MetadataReplica
 from sparklog.executor.metadata.voter_announcement import VoterAnnouncement
 from sparklog.node.clocks import monotonic_ms
@@ -20,7 +22,7 @@ from sparklog.node.metadata_log.machine.voter_set import VoterKey
 from sparklog.node.serving.requests import Request
 from sparklog.node.storage import ForeignDirectoryError
 from sparklog.protocol.codec.apis import ApiKey
-from sparklog.protocol.errors import ErrorCode
+from sparklog.protocol.errors import ErrorCode, KafkaError
 from tests.unit.executor.controller_script import scripted_controller
 
 OURS = VoterKey(2, UUID(int=500))
@@ -102,6 +104,42 @@ def test_announcement_is_repeated_until_a_leader_is_heard_from(scene: Scene) -> 
         assert len(set(scene.peers)) == 1
 
     run(scene, scenario)
+
+
+def test_announcement_comes_before_requests_at_which_a_controller_that_does_not_lead_hangs_up(
+    scene: Scene,
+) -> None:
+    """A leader that waits with ISR proposals sent these first, again and again.
+
+    The controller, started again, waited for its voters for minutes: each connection ended at a proposal.
+    """
+
+    def hang_up(request: Request) -> Any:
+        raise KafkaError(ErrorCode.not_controller, "it does not lead")
+
+    async def propose(link: ControllerLink) -> None:
+        blocks = ProducerIdBlocks(BrokerRequests(link, 1, lambda: 1))
+        while True:
+            with contextlib.suppress(KafkaError):
+                await blocks.next(10_000)
+            await asyncio.sleep(0)  # a connection that has just ended fails requests at once
+
+    async def main() -> None:
+        script = {ApiKey.ADD_RAFT_VOTER: scene.answer, ApiKey.ALLOCATE_PRODUCER_IDS: hang_up}
+        async with scripted_controller(script) as listener:
+            link = ControllerLink("127.0.0.1", listener.port, "broker-2")
+            proposals = [asyncio.create_task(propose(link)) for _ in range(3)]
+            await asyncio.sleep(0)  # they wait for the connection before the announcement does
+            announcement = VoterAnnouncement(scene.replica, link, ENDPOINT, 2_000, monotonic_ms)
+            tasks = [*proposals, asyncio.create_task(announcement.run()), asyncio.create_task(link.run())]
+            try:
+                await scene.has_announced(3)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
 
 
 def test_announcement_of_another_cluster_ends_the_broker_with_the_drivers_words(scene: Scene) -> None:

@@ -65,6 +65,17 @@ def test_samples_of_leaders_that_began_in_the_interval_are_left_out() -> None:
     assert not set(of(2)) & set(values_of_samples(broker.traffic.samples(0)))
 
 
+def test_sum_of_all_is_without_a_leadership_that_has_gone_since() -> None:
+    """The controller counts it at its next leader at once: counted here too, it would drive further moves."""
+    broker = Broker(2)
+    broker.look()
+    gone, staying = broker.replicas
+    gone.bytes_in, staying.bytes_in = 300, 100
+    assert broker.look()[server.LEADER_BYTES_IN.of()] == 40.0
+    gone.leadership = None
+    assert values_of_samples(broker.traffic.samples(0))[server.LEADER_BYTES_IN.of()] == 10.0
+
+
 def test_samples_of_many_partitions_are_those_of_the_busiest_and_the_sum_of_all() -> None:
     """Metrics of all partitions would be most of what a broker pushes."""
     broker = Broker(REPORTED_PARTITIONS + 1)

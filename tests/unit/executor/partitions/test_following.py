@@ -64,6 +64,23 @@ async def test_followers_of_a_new_leader_cut_what_it_does_not_have(brokers: Brok
 
 
 @with_brokers(count=2)
+async def test_follower_whose_log_was_changed_behind_it_appends_nothing_until_it_follows_anew(
+    brokers: Brokers,
+) -> None:
+    """Records behind a hole would make it a member of the ISR; its neighbours on the connection go on."""
+    topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
+    channel = await brokers.connect(0)
+    await channel.request(produce(topic_id, batch(3), batch(3)))
+    changed, other = (brokers.replica(1, topic_id, partition) for partition in (0, 1))
+    changed.log.truncate_to(0)
+    await channel.request(produce(topic_id, batch(3), batch(3), acks=1))
+    await until(lambda: other.log.log_end_offset == 6, "the other one goes on")
+    assert changed.log.log_end_offset == 0
+    await brokers.elect(topic_id, 0, leader=0, isr=[0])
+    await until(lambda: changed.log.log_end_offset == 6, "it fetches all of it")
+
+
+@with_brokers(count=2)
 async def test_follower_suspects_its_leader_from_the_loss_of_the_connection_until_it_is_served(
     brokers: Brokers,
 ) -> None:

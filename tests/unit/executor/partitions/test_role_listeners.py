@@ -23,6 +23,10 @@ class Told(RoleListener[Replica]):
         assert replica.leadership is not None
         self.events.append(f"{replica} leads in {replica.leader_epoch}")
 
+    def led_on(self, replica: Replica) -> None:
+        assert replica.leadership is not None
+        self.events.append(f"{replica} leads on in {replica.leader_epoch}")
+
     def became_follower(self, replica: Replica) -> None:
         assert (replica.leadership, replica.follower_state is None) == (None, False)
         self.events.append(f"{replica} follows {replica.leader_id} in {replica.leader_epoch}")
@@ -59,7 +63,21 @@ async def test_role_listeners_of_a_partition_are_told_once_a_leader_epoch(broker
     await brokers.elect(topic_id, 0, leader=1, isr=[0, 1])
     await brokers.commit(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=(1,)))
     await brokers.delete_topic(topic_id)
-    assert told.events == ["t-0 leads in 0", "t-0 leads in 1", "t-0 follows 1 in 2", "t-0 deleted"]
+    assert told.events == ["t-0 leads in 0", "t-0 leads on in 1", "t-0 follows 1 in 2", "t-0 deleted"]
+
+
+@with_brokers(count=2)
+async def test_role_listeners_of_a_leader_that_missed_an_epoch_hear_that_it_does_not_lead_on(
+    brokers: Brokers,
+) -> None:
+    """Another replica may have led in the epoch between, and written what a coordinator would miss."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    told = listener_of(brokers)
+    await brokers.commit(
+        PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=(0, 1), leader=1),
+        PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=(0, 1), leader=0),
+    )
+    assert told.events == ["t-0 leads in 2"]
 
 
 @with_brokers(count=2)

@@ -88,6 +88,27 @@ def test_outcome_of_an_examination_is_the_same_in_each_way(
         assert in_pieces not in refusals
 
 
+PARTS_OF_NOTHING: Final = {
+    "snappy": (16, b"\0\0\0\1\0"),
+    "zstd": (0, b"\x50\x2a\x4d\x18\0\0\0\0"),
+    "zstd, without its size": (6, b"\0\0\0"),
+}
+"""Parts that add nothing to compressed records, and how many bytes stand before the first one."""
+
+
+@pytest.mark.parametrize("way", sorted(PARTS_OF_NOTHING))
+def test_batch_of_very_many_parts_of_nothing_is_left_to_a_thread(way: str) -> None:
+    """A megabyte of them took the event loop a third of a second, for a record of a few bytes."""
+    codec, compress_ = WAYS[way]
+    position, nothing = PARTS_OF_NOTHING[way]
+    compressed = compress_(payload_of(1, 20, 1))
+    for times, in_haste in ((100, True), (100_000, False)):
+        sent = sent_as(codec, compressed[:position] + nothing * times + compressed[position:], 1)
+        stored = outcome(sent, IN_PIECES)
+        assert stored == (sent, read_header(sent))
+        assert outcome(sent, IN_HASTE) == (stored if in_haste else None)
+
+
 @pytest.mark.parametrize("way", sorted(set(WAYS) - {"lz4, linked", "lz4, large blocks", "zstd, streamed"}))
 def test_size_that_framing_tells_is_not_above_the_real_one_and_not_far_below(way: str) -> None:
     """By it a batch is left to a thread before it was decompressed in vain."""

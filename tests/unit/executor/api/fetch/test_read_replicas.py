@@ -187,6 +187,32 @@ async def test_damaged_follower_is_not_truncated_while_the_metadata_counts_on_it
 
 
 @with_brokers(count=2)
+async def test_damaged_follower_that_was_among_the_last_known_is_repaired_in_the_same_leader_epoch(
+    brokers: Brokers,
+) -> None:
+    """It had begun to follow with its damage: it would go on at its former end, with a hole before that."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    leader, follower = await brokers.connect(0), await brokers.connect(1)
+    await fill(leader, topic_id, 3, acks=-1)
+    replica = brokers.replica(1, topic_id)
+    await until(lambda: replica.high_watermark == 3, "the follower knows")
+    replica.found_damage(Damage(1, 2, "a bit has flipped"))
+    brokers.refuse_proposals = ErrorCode.ineligible_replica
+    change = partial(PartitionChangeRecord, partition_id=0, topic_id=topic_id)
+    await brokers.commit(change(leader=-1, isr=(), last_known_elr=(0, 1)))
+    await brokers.commit(change(leader=0, isr=(0,), last_known_elr=(1,)))
+    await fill(leader, topic_id, 1)
+    await until(lambda: replica.log.log_end_offset == 4, "it follows with what it has")
+    assert replica.damage is not None
+    await brokers.commit(change(last_known_elr=()))
+    assert replica.damage is None
+    await fill(leader, topic_id, 1)
+    await until(lambda: replica.high_watermark == 5, "all are fetched again")
+    row = await read(follower, in_rack("rack-1", topic_id, 0))
+    assert offsets_of(row) == [0, 1, 2, 3, 4]
+
+
+@with_brokers(count=2)
 async def test_damaged_follower_that_becomes_the_last_in_sync_leads_with_the_rest(brokers: Brokers) -> None:
     """The leader may die before the report is committed: no other replica can be elected without loss."""
     topic_id = await brokers.create_topic("t", [(0, 1)])

@@ -21,12 +21,22 @@ def test_answer_that_takes_long_makes_the_next_one_fit_and_grow_again_when_it_is
     size.took(600 << 10, 2 * TURN_US)
     assert size.max_bytes == 300 << 10
     # One that was not full says nothing of a larger one.
-    size.took(100 << 10, TURN_US // 10)
+    size.took(30 << 10, TURN_US // 100)
     assert size.max_bytes == 300 << 10
     size.took(300 << 10, TURN_US // 8)
     assert size.max_bytes == 600 << 10
     for _ in range(10):
         size.took(size.max_bytes, 1)
+    assert (size.max_bytes, size.partition_max_bytes) == (MOST, 1 << 20)
+
+
+def test_answers_with_one_lagging_partition_grow_again_when_they_are_cheap() -> None:
+    """A partition fills its share alone: one slow moment would have made the rest of its copy slow."""
+    size = TurnSize(MOST, 1 << 20)
+    size.took(1 << 20, 4 * TURN_US)
+    assert (size.max_bytes, size.partition_max_bytes) == (256 << 10, 64 << 10)
+    for _ in range(20):
+        size.took(size.partition_max_bytes, TURN_US // 100)
     assert (size.max_bytes, size.partition_max_bytes) == (MOST, 1 << 20)
 
 

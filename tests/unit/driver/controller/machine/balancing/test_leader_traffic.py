@@ -65,6 +65,15 @@ def test_partition_without_reports_for_long_counts_as_idle(traffic: LeaderTraffi
     assert traffic.load(0) == Rates(10, 1)
 
 
+def test_partition_measured_by_a_broker_that_has_gone_counts_as_idle_too(traffic: LeaderTraffic) -> None:
+    """A lost broker reports no more; its partitions would burden their next leaders for ever."""
+    traffic.placed(key(0), 1)
+    traffic.reported(1, Rates(5, 0), {}, {key(0): (1,)}, KEPT_MS)
+    assert traffic.load(1) == Rates(35, 3)
+    traffic.reported(1, Rates(5, 0), {}, {key(0): (1,)}, KEPT_MS + 1)
+    assert traffic.load(1) == Rates(5, 0)
+
+
 def test_deleted_partition_has_no_traffic(traffic: LeaderTraffic) -> None:
     """Nor does a report that was under way bring it back."""
     traffic.removed(key(0))

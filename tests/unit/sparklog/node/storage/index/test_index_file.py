@@ -168,6 +168,34 @@ def test_append_whose_index_cannot_be_written_leaves_all_before_it_readable(
         assert read_header(result.region.read()).base_offset == 2 * number
 
 
+def test_append_whose_index_files_cannot_be_opened_leaves_no_entries_of_it(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Descriptors run out, and are there again: another batch takes its place, with another time."""
+    real = os.open
+
+    def fails(path: Any, *arguments: Any) -> int:
+        if str(path).endswith("index"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+        return real(path, *arguments)
+
+    monkeypatch.setattr(os, "open", fails)
+    appended = 0
+    with pytest.raises(KafkaError, match="append to"):
+        for appended in range(100):
+            append(log, appended)
+    monkeypatch.setattr(os, "open", real)
+    active, end, late_ms = log.segments.active, log.log_end_offset, START_MS + 10 * appended + 5
+    assert end == 2 * appended
+    assert active.offset_index.entry_count == active.time_index.entry_count == appended - 1
+    late = make_batch(1, timestamp_ms=late_ms)
+    log.append_as_leader(late, read_header(late), 1, START_MS)
+    append(log, appended + 1)
+    found = log.offset_for_timestamp(late_ms - 1, log.log_end_offset)
+    assert found is not None
+    assert found.offset == end
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_index_of_a_log_that_was_closed_is_complete_when_it_is_opened(
     log: Log, tmp_path: Path, is_clean: bool
