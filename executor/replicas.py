@@ -241,7 +241,7 @@ class Replicas:
             broker_id, table, config, self.metrics, cluster_credentials
         )
         """Verifies with coordinators that transactions may begin in partitions led here."""
-        traffic = BrokerTraffic()
+        self.traffic = traffic = BrokerTraffic()
         host = ReplicaHost(
             broker_id=broker_id,
             broker_epoch=membership.broker_epoch,
