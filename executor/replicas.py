@@ -239,7 +239,7 @@ class Replicas:
             broker_id, table, config, self.metrics, cluster_credentials
         )
         """Verifies with coordinators that transactions may begin in partitions led here."""
-        traffic = BrokerTraffic()
+        self.traffic = traffic = BrokerTraffic()
         host = ReplicaHost(
             broker_id=broker_id,
             broker_epoch=membership.broker_epoch,
@@ -331,15 +331,29 @@ class Replicas:
 
     async def _tick_on(self) -> None:
         while True:
-            await asyncio.sleep(TICK_MS / 1000)
+            await asyncio.sleep(self._pause_ms(monotonic_ms()) / 1000)
             self.tick(monotonic_ms())
+
+    def _pause_ms(self, now_ms: int) -> int:
+        """Return the time to the next tick: a whole second of the clock, or `TICK_MS` if that may be late."""
+        to_second_ms = 1_000 - now_ms % 1_000
+        due_ms = min(each.next_due_ms for each in (self._isr_checks, self._roles, self._upkeep))
+        if (
+            due_ms < now_ms + to_second_ms
+            or self.remote_log is not None
+            or not self.lease.is_held
+            or not self.lease.lasts_for(to_second_ms + TICK_MS)
+        ):
+            return min(to_second_ms, TICK_MS)
+        return to_second_ms
 
     def tick(self, now_ms: int) -> None:
         """Do the periodic work that is due; `now_ms` is the monotonic time."""
         self.lease.obey()
         self._isr_checks.tick(now_ms)
         self._roles.tick(now_ms)
-        self._upkeep.tick(now_ms)
+        # As due times are: those of every second would else be later each time, and missed by the next tick.
+        self._upkeep.tick(now_ms - now_ms % TICK_MS)
         if self.remote_log is not None:
             self.remote_log.tick(now_ms)
 

@@ -68,6 +68,11 @@ class UpkeepScheduler:
                 first_due_ms = now_ms if job.is_due_at_start else now_ms + job.interval_ms
                 self._schedule.add((job, directory), interval_ms=job.interval_ms, first_due_ms=first_due_ms)
 
+    @property
+    def next_due_ms(self) -> float:
+        """The time of the next run; infinity if none waits for its time."""
+        return self._schedule.next_due_ms
+
     def tick(self, now_ms: int) -> None:
         for job, directory in self._schedule.begin_due(now_ms):
             task = asyncio.get_running_loop().create_task(self._run(job, directory, now_ms))
@@ -177,10 +182,17 @@ class LogUpkeep:
             self._scheduler.interval_changed(self._cleaning)
         if not self._is_started:
             self._is_started = True
-            self._scheduler.start(monotonic_ms())
+            now_ms = monotonic_ms()
+            # Most intervals are whole seconds: so are all times, and the broker wakes up for none alone.
+            self._scheduler.start(now_ms - now_ms % 1_000)
 
     def tick(self, now_ms: int) -> None:
         self._scheduler.tick(now_ms)
+
+    @property
+    def next_due_ms(self) -> float:
+        """The time of the next run of a job; infinity if none waits for its time."""
+        return self._scheduler.next_due_ms
 
     async def lower_checkpoints(self, replica: HostedLog) -> None:
         """Lower the checkpoints of a truncated log to its new end."""

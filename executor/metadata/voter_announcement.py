@@ -2,7 +2,7 @@
 
 Rules kept: once on every connection to the driver, since it may be another driver than before, and as the
 first request there, since a controller that does not lead closes connections at the next one; and every
-`ANNOUNCEMENT_INTERVAL_MS` while no leader is heard from, since one, or its effect, may be lost.
+second while no leader is heard from, since one, or its effect, may be lost.
 
 Source: AddRaftVoter of KIP-853, by which a replica offers itself as a voter.
 """
@@ -18,10 +18,11 @@ from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest, Listener
 from sparklog.executor.control.controller_link import ControllerLink, ControllerUnreachableError
 from sparklog.executor.metadata.metadata_replica import MetadataReplica
 from sparklog.node.endpoints import Endpoint
+from sparklog.node.loop.whole_seconds import whole_second_after
 from sparklog.node.storage import ForeignDirectoryError
 from sparklog.protocol.errors import ErrorCode
 
-ANNOUNCEMENT_INTERVAL_MS: Final = 1_000
+MIN_PAUSE_S: Final = 0.5
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +51,10 @@ class VoterAnnouncement:
         Raises:
             ForeignDirectoryError: the directories belong to another cluster than the driver's.
         """
+        loop = asyncio.get_running_loop()
         while True:
             try:
-                async with asyncio.timeout(ANNOUNCEMENT_INTERVAL_MS / 1000):
+                async with asyncio.timeout_at(whole_second_after(loop.time() + MIN_PAUSE_S)):
                     await self._connected.wait()
             except TimeoutError:
                 if self._replica.voter.hears_leader(self._now_ms()) or not self._link.is_connected:

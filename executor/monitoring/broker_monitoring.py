@@ -58,7 +58,14 @@ class BrokerMonitoring:
         """The costs of requests on all listeners of the broker."""
         self.registry: MetricRegistry = replicas.metrics
         own_link = link.sibling(link.client_id, "controller, for metrics")
-        self._sender = TelemetrySender(own_link, life.incarnation_id, self.registry.read_in_parts)
+
+        def activity() -> tuple[object, ...]:
+            """Return numbers of which one changes whenever this broker does anything for others."""
+            traffic = replicas.traffic
+            replicated = traffic.replication_bytes_in, traffic.replication_bytes_out
+            return (self.requests.asked_count, *replicated, quorum.image().offset, life.state)
+
+        self._sender = TelemetrySender(own_link, life.incarnation_id, self.registry.read_in_parts, activity)
         subscriptions = ClientSubscriptions()
         instances = ClientInstances(
             lambda id_, client: subscriptions.of(quorum.image(), client), uuid4, max_bytes=MAX_BYTES

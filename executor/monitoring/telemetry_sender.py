@@ -5,13 +5,15 @@ has registered under. Nothing here waits for anything that matters: heartbeats a
 of their own, and what is not answered in time, or cannot be sent, is a sample less. A controller that does
 not know the subscription, because another driver leads, is asked for a new one.
 
-Clients' telemetry goes on to the driver by the same connection, in Envelopes, as it came.
+Reading and encoding all metrics is most of what an idle broker would do, so it leaves most pushes out
+(`machine/quiet_pushes.py`). The samples would be the same, but for those of the process and of its disks; of
+these the driver bears the same age in large clusters.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,6 +22,7 @@ from kio.schema.push_telemetry.v0.request import PushTelemetryRequest
 
 from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.forwarding import envelope
+from sparklog.executor.monitoring.machine.quiet_pushes import QuietPushes
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.metrics.registry import Sample
 from sparklog.node.serving.requests import Request
@@ -47,11 +50,17 @@ class TelemetrySender:
         link: ControllerLink,
         incarnation_id: Callable[[], UUID | None],
         read: Callable[[int], Iterable[Sequence[Sample]]],
+        activity: Callable[[], Hashable],
     ) -> None:
-        """`incarnation_id` is None as long as the broker has not registered; `read` returns parts."""
+        """`incarnation_id` is None as long as the broker has not registered; `read` returns parts.
+
+        `activity` returns another value whenever the broker has done something for clients or for other
+        brokers; it is called every interval.
+        """
         self._link = link
         self._incarnation_id = incarnation_id
         self._read = read
+        self._activity = activity
         self._encoder = MetricsEncoder(wall_clock_ms())
         self._forwarding: set[asyncio.Task[Any]] = set()
         self._logged_error: ErrorCode = ErrorCode.none
@@ -104,8 +113,12 @@ class TelemetrySender:
         loop = asyncio.get_running_loop()
         # As in KIP-714: brokers that began together would all be busy with it at the same time.
         due_s = loop.time() + random.uniform(*FIRST_PUSH) * interval_s
+        pushes = QuietPushes()
         while True:
             await asyncio.sleep(due_s - loop.time())
+            if not pushes.is_due(self._activity(), loop.time()):
+                due_s += interval_s
+                continue
             metrics = await self._metrics(subscribed.telemetry_max_bytes)
             pushed = await self._link.request(
                 PushTelemetryRequest(

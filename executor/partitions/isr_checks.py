@@ -63,6 +63,11 @@ class IsrChecks(RoleListener[Replica]):
         """Forget the replica's proposal."""
         self._to_send_again.pop(replica, None)
 
+    @property
+    def next_due_ms(self) -> int:
+        """The time of the next check; in the past if one is due at the next tick."""
+        return 0 if self._to_send_again else self._due_ms
+
     def take_due(self, now_ms: int) -> Sequence[Replica]:
         is_due = now_ms >= self._due_ms
         if is_due:

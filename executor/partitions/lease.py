@@ -3,8 +3,9 @@
 Lead while the lease holds: acknowledge and serve nothing when it has run out, since others may lead. Once it
 holds again, partitions that no later metadata gave to other brokers are led on.
 
-Order for the caller: `obey` before anything is done as a leader, and every few hundred milliseconds. Ticks
-alone would not do: a process that was stopped finds its requests before its timers.
+Order for the caller: `obey` before anything is done as a leader, and every few hundred milliseconds once it
+does not last (`lasts_for`) until the next time. Ticks alone would not do: a process that was stopped finds
+its requests before its timers.
 """
 
 import logging
@@ -24,6 +25,10 @@ class Lease:
         self._table = table
         self._holds = holds
         self._now_ms = now_ms
+
+    def lasts_for(self, time_ms: int) -> bool:
+        """Whether the lease holds for so long, as far as is known now."""
+        return self._holds(self._now_ms() + time_ms)
 
     def obey(self) -> None:
         """Suspend or resume every replica if the lease has run out or holds again."""

@@ -21,6 +21,7 @@ descriptors, no memory), it is tried again until it is there: `tick`, and `stop`
 import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine, Iterable, Sequence
+from math import inf
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -130,6 +131,11 @@ class Roles:
             await self._logs.remove_strays()
         else:
             await self._logs.end_work(FILES_WAIT_S)
+
+    @property
+    def next_due_ms(self) -> float:
+        """The time at which refused logs are tried again; infinity if there are none."""
+        return self._retry_due_ms if self._refused else inf
 
     def tick(self, now_ms: int) -> None:
         """Retry the opening of refused logs at intervals. `now_ms` is the loop's monotonic time."""

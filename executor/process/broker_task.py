@@ -6,9 +6,9 @@ host.
 
 Spark ends such a worker in several ways, and all but SIGKILL leave time to hand over leaderships: SIGHUP
 comes from its daemon when the executor exits, SIGTERM from an operator. If the daemon itself dies, the worker
-lives on under another parent, without a signal; so the parent is polled. The watchdog kills a worker that is
-stopped and not continued (`executor/process/watchdog.py`). If a broker shuts down in such a way while the
-cluster goes on, its task fails, so that the broker is started again, and its directories stay.
+lives on under another parent, without a signal; so the parent's end is waited for. The watchdog kills a
+worker that is stopped and not continued (`executor/process/watchdog.py`). If a broker shuts down in such a
+way while the cluster goes on, its task fails, so that the broker is started again, and its directories stay.
 """
 
 import asyncio
@@ -189,10 +189,27 @@ async def run_when_unlocked(broker: Broker) -> None:
 
 
 async def _leave_with_parent(broker: Broker) -> None:
-    parent = os.getppid()
-    while os.getppid() == parent:  # noqa: ASYNC110 - the kernel has no event for it
-        await asyncio.sleep(PARENT_POLL_S)
+    await end_of_parent(os.getppid())
     broker.life.stop("the Spark daemon that started this worker is gone")
+
+
+async def end_of_parent(parent: int) -> None:
+    """Return when the process `parent` is this one's parent no more."""
+    try:
+        descriptor = os.pidfd_open(parent)
+    except (AttributeError, OSError):  # no Linux, or an old one, or the parent is gone
+        while os.getppid() == parent:  # noqa: ASYNC110 - this kernel has no event for it
+            await asyncio.sleep(PARENT_POLL_S)
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        loop.add_reader(descriptor, ended.set)
+        # The number may be another process's by now: then the parent was gone before.
+        if os.getppid() == parent:
+            await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 def _log_state(state: BrokerState) -> None:

@@ -41,7 +41,7 @@ RETRY_MS: Final = 100
 LINK_POLL_MS: Final = 100
 """The interval of checks for a reachable controller."""
 LOOP_CHECK_MS: Final = 500
-"""The longest interval of checks of the broker's loop while there is nothing else to do."""
+"""The longest interval of checks of the broker's loop while it is in a turn."""
 SHUTDOWN_POLL_MS: Final = 50
 """The pause between heartbeats of a broker that waits for permission to shut down."""
 

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-LONGEST_LOOK_MS: Final = 1_000
-"""A longer time between two checks means that the listener was not running either."""
+LONGEST_DELAY_MS: Final = 500
+"""A check that is later than this means that the listener was not running either."""
 
 
 class Silence:
@@ -13,13 +13,18 @@ class Silence:
         self._limit_ms = limit_ms
         self._since_ms = now_ms
         self._looked_ms = now_ms
+        self._pause_ms = 0
 
     def heard(self, now_ms: int) -> None:
         self._since_ms = self._looked_ms = now_ms
 
+    def pauses(self, pause_ms: int) -> None:
+        """Note the time to the next check, at most."""
+        self._pause_ms = pause_ms
+
     def is_too_long(self, now_ms: int) -> bool:
         gap_ms = now_ms - self._looked_ms
         self._looked_ms = now_ms
-        if gap_ms > LONGEST_LOOK_MS:
+        if gap_ms - self._pause_ms > LONGEST_DELAY_MS:
             self._since_ms = min(now_ms, self._since_ms + gap_ms)
         return now_ms - self._since_ms >= self._limit_ms

@@ -11,6 +11,7 @@ call `ended` for each.
 """
 
 from collections.abc import Hashable
+from math import inf
 from typing import Generic, TypeVar
 
 _Piece = TypeVar("_Piece", bound=Hashable)
@@ -46,6 +47,11 @@ class UpkeepSchedule(Generic[_Piece]):
             self._intervals_ms[piece] = interval_ms
             if piece in self._due_ms:
                 self._due_ms[piece] += interval_ms - before
+
+    @property
+    def next_due_ms(self) -> float:
+        """The next start of a piece that does not run; infinity without one."""
+        return min(self._due_ms.values(), default=inf)
 
     def begin_due(self, now_ms: int) -> list[_Piece]:
         """Return the pieces to begin now, in the order of `add`."""

@@ -78,9 +78,17 @@ class TurnLoop(asyncio.SelectorEventLoop):
     def __init__(self, selector: TurnSelector) -> None:
         super().__init__(selector)
         selector.end_turn = self._end_turn
+        self._turns = selector
         self._at_turn_end = selector.at_turn_end
         self._has_scheduled = False
         """Whether a callback or a timer was scheduled since the end of the turn began."""
+
+    @property
+    def turn_began_s(self) -> float | None:
+        """The begin of the turn under way; None while the loop waits for events. For any thread."""
+        turns = self._turns
+        began_s = turns.turn_began_s
+        return None if turns.waits else began_s
 
     def call_at_turn_end(self, callback: Callable[[], object]) -> None:
         """Call `callback` once, after this turn's callbacks and before the loop waits."""

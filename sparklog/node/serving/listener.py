@@ -15,11 +15,12 @@ from typing import Final, Self
 
 from sparklog.node.endpoints import SecurityProtocol
 from sparklog.node.limits.connection_quotas import ConnectionQuotas, ListenerQuota
-from sparklog.node.limits.descriptors import MEASURE_INTERVAL_S, DescriptorBudget
+from sparklog.node.limits.descriptors import DescriptorBudget
 from sparklog.node.limits.rate_limited_log import ANY_PEER, RateLimitedLog
 from sparklog.node.limits.request_memory import RequestMemory
 from sparklog.node.limits.reserved_connections import ReservedConnections
 from sparklog.node.loop.turn_loop import at_turn_end
+from sparklog.node.loop.whole_seconds import whole_second_after
 from sparklog.node.metrics import network
 from sparklog.node.metrics.names import Kind
 from sparklog.node.metrics.registry import Sample
@@ -360,8 +361,8 @@ class Listener:
                     f"(RLIMIT_NOFILE={descriptors.limit})",
                 )
                 connection.close()
-        self._descriptors_timer = self.loop.call_later(
-            MEASURE_INTERVAL_S, self._keep_descriptors, descriptors
+        self._descriptors_timer = self.loop.call_at(
+            whole_second_after(self.loop.time()), self._keep_descriptors, descriptors
         )
 
     def _note_activity(self) -> None:

@@ -21,6 +21,8 @@ from sparklog.node.metrics.registry import Sample
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.errors import ErrorCode
 
+FETCH_CONSUMER: Final = "FetchConsumer"
+FETCH_FOLLOWER: Final = "FetchFollower"
 _MS: Final = 1000.0
 
 
@@ -127,6 +129,11 @@ class RequestMetrics:
             metrics = self._by_name[name] = ApiMetrics(name)
         return metrics
 
+    @property
+    def asked_count(self) -> int:
+        """The number of answered requests, without the fetches of followers, which an idle broker has too."""
+        return sum(metrics.count for name, metrics in self._by_name.items() if name != FETCH_FOLLOWER)
+
     def samples(self, now_ms: int) -> Iterator[Sample]:
         """Yield the samples of APIs that have had a request."""
         for metrics in tuple(self._by_name.values()):  # a thread reads, and the loop adds
@@ -137,7 +144,7 @@ class RequestMetrics:
 def kind_of_fetch(body: Any) -> str:
     """Return the name under which a Fetch is measured."""
     state = getattr(body, "replica_state", None)
-    return "FetchConsumer" if (body if state is None else state).replica_id < 0 else "FetchFollower"
+    return FETCH_CONSUMER if (body if state is None else state).replica_id < 0 else FETCH_FOLLOWER
 
 
 KINDS: Final[Mapping[ApiKey, Callable[[Any], str]]] = {ApiKey.FETCH: kind_of_fetch}

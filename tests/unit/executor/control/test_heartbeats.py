@@ -15,6 +15,7 @@ from sparklog.executor.broker import Broker
 from sparklog.executor.control.machine.broker_lifecycle import BrokerState
 from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig
+from sparklog.node.loop.turn_loop import TurnLoop, TurnSelector
 from tests.application_secret import SECRET
 
 SESSION_MS: Final = 1_500
@@ -103,4 +104,5 @@ def test_broker_whose_loop_stands_still_gives_its_lease_up_and_comes_back(
             await until_leading(broker)
             assert not controller.image.brokers[0].fenced
 
-    asyncio.run(scenario())
+    with asyncio.Runner(loop_factory=lambda: TurnLoop(TurnSelector())) as runner:
+        runner.run(scenario())

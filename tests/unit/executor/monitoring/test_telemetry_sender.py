@@ -1,6 +1,7 @@
 """When a broker's figures are pushed."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -63,7 +64,8 @@ def test_push_after_one_that_was_late_is_not_sooner_than_the_controller_lets_it(
 
         script = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: asked, ApiKey.PUSH_TELEMETRY: pushed}
         async with linked_controller(script) as (_, link):
-            sender = TelemetrySender(link.sibling("broker-1", "metrics"), lambda: id_, read)
+            activity = itertools.count().__next__
+            sender = TelemetrySender(link.sibling("broker-1", "metrics"), lambda: id_, read, activity)
             running = asyncio.ensure_future(sender.run())
             await until(lambda: len(outcomes) == 3, "three pushes")
             running.cancel()

@@ -4,6 +4,8 @@ import asyncio
 import logging
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from pyspark import TaskContext
 from sparklog.executor.broker import Broker
 from sparklog.executor.process.broker_task import (
     address_towards,
+    end_of_parent,
     host_name,
     remove_temporary,
     run,
@@ -148,3 +151,36 @@ def test_last_broker_of_a_host_leaves_nothing_of_a_temporary_cluster(tmp_path: P
     remove_temporary([str(directories[1])])
     assert list(tmp_path.iterdir()) == []
     remove_temporary([str(directories[1])])  # as when the driver of this host was first
+
+
+def test_end_of_the_parent_is_noticed() -> None:
+    """A killed daemon of Spark sends its workers no signal."""
+
+    async def scenario(other: int) -> None:
+        # It is not this one's parent: as if that had ended before.
+        await asyncio.wait_for(end_of_parent(other), 10)
+        waiting = asyncio.ensure_future(end_of_parent(os.getppid()))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        waiting.cancel()
+
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        try:
+            asyncio.run(scenario(other.pid))
+        finally:
+            other.kill()
+
+
+def test_child_of_a_process_that_is_killed_notices_it() -> None:
+    """Without a poll: the kernel says it."""
+    child = (
+        "import asyncio, os; from sparklog.executor.process.broker_task import end_of_parent; "
+        "parent = os.getppid(); print('waits', flush=True); "
+        "asyncio.run(end_of_parent(parent)); print('ended', flush=True)"
+    )
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        process.kill()
+        assert process.stdout.readline() == "ended\n"

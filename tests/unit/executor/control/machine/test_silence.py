@@ -18,3 +18,13 @@ def test_silence_in_time_in_which_the_listener_stood_still_too_does_not_count() 
     assert not silence.is_too_long(60_000)
     assert not silence.is_too_long(60_199)
     assert silence.is_too_long(60_200)
+
+
+def test_silence_over_a_pause_that_the_listener_meant_counts() -> None:
+    """Between heartbeats nothing is checked, and a loop may stand still from the last check on."""
+    silence = Silence(3_000, now_ms=0)
+    silence.pauses(2_000)
+    assert not silence.is_too_long(2_100)
+    silence.pauses(500)
+    assert not silence.is_too_long(2_600)
+    assert silence.is_too_long(3_000)

@@ -1,0 +1,1 @@
+"""Which metrics a broker sends, and when. Pure."""
