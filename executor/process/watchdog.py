@@ -3,8 +3,8 @@
 A frozen leader is worse than a dead one. Other brokers lead its partitions as soon as its lease has expired,
 but its clients wait on connections that the kernel keeps open, for as long as their own request timeouts: a
 minute with librdkafka's default. Only a process of the same machine can end them. So each broker has a
-watchdog: a small process that asks the kernel twice a second whether the broker is stopped, then ten times a
-second, and kills it after `limit` of consecutive answers that it is.
+watchdog: a small process that asks the kernel ten times a second whether the broker is stopped, and kills it
+after `limit` of consecutive answers that it is.
 
 That is evidence, not a lack of it: a broker that is only slow, has no processor, waits for its disk or is
 being debugged is in another state and left alone, so the limit may be much shorter than the broker's session.
@@ -22,10 +22,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-QUIET_LOOK_MS: Final = 500
-"""The interval of looks at a broker that runs: each wakes a processor up."""
 LOOK_MS: Final = 100
-"""The interval of looks at a broker that is stopped."""
 
 
 def is_stopped(process_id: int) -> bool:
@@ -44,7 +41,7 @@ def main() -> None:
     poll = select.poll()
     poll.register(sys.stdin.fileno(), select.POLLIN)
     while os.getppid() == process_id:
-        if poll.poll(LOOK_MS if stopped_looks else QUIET_LOOK_MS):
+        if poll.poll(LOOK_MS):
             return
         try:
             stopped_looks = stopped_looks + 1 if is_stopped(process_id) else 0

@@ -12,7 +12,7 @@ from typing import Final
 from sparklog.executor.process import watchdog
 
 FROZEN_MS: Final = 2_500
-"""How long a broker may be stopped before it is killed, and up to half a second more."""
+"""How long a broker may be stopped before it is killed."""
 
 logger = logging.getLogger(__name__)
 
