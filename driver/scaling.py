@@ -27,6 +27,7 @@ from sparklog.driver.machine.scaling import (
     is_reached,
     next_steps,
     starting,
+    without_jobs,
 )
 from sparklog.driver.process.controller_process import ControllerProcess
 from sparklog.driver.process.messages import ControllerState
@@ -101,6 +102,8 @@ class Scaling:
         """The reason for which the last step of a job failed, by job."""
         self._former_epochs: dict[BrokerId, BrokerEpoch] = {}
         """The registrations that brokers had in jobs that were replaced."""
+        self._dismissed_ms: dict[BrokerId, int] = {}
+        """The time at which the controller last heard of a surplus broker that it has no job."""
         self._asked_for_executors_ms: int | None = None
         """The time of the last request for executors, while jobs wait for them."""
         self._asked_again = threading.Event()
@@ -230,9 +233,21 @@ class Scaling:
                 self._retries = Retries()
                 self._failures.clear()
                 self._forget_ended_jobs()
+            self._dismiss_brokers_without_jobs(state)
             step = self._retries.due(self._possible_steps(state), monotonic_ms())
             if step is not None and not self._tried(step):
                 return
+
+    def _dismiss_brokers_without_jobs(self, state: ControllerState) -> None:
+        now_ms = monotonic_ms()
+        found = without_jobs(self._brokers_of_jobs(), surplus=dict(state.surplus), unfenced=state.unfenced)
+        self._dismissed_ms = {each: at_ms for each, at_ms in self._dismissed_ms.items() if each in found}
+        for broker_id in found:
+            dismissed_ms = self._dismissed_ms.get(broker_id)
+            # Again now and then: the controller may have been another process.
+            if dismissed_ms is None or now_ms - dismissed_ms >= ASK_AGAIN_MS:
+                self._dismissed_ms[broker_id] = now_ms
+                self._controller.broker_leaves(broker_id, 0, "it has no job", is_lost=False)
 
     def _missing_voters(self, state: ControllerState) -> list[Step]:
         jobs = self._brokers_of_jobs()
@@ -320,12 +335,11 @@ class Scaling:
     def _end_job(self, rack: Rack) -> None:
         logger.info("The brokers of %s leave the cluster", rack.name)
         rack.expect_end()
-        for assignment in rack.assignments:
-            self._controller.broker_leaves(
-                assignment.node_id, rack.attempt, "the cluster becomes smaller", is_lost=False
-            )
+        asked: dict[BrokerId, BrokerEpoch | None] = {}
+        self._ask_to_leave(rack, asked)
         deadline_s = time.monotonic() + LEAVE_TIMEOUT_S
         while not rack.join(POLL_S):
+            self._ask_to_leave(rack, asked)
             if self._stopping.is_set():
                 return
             if time.monotonic() > deadline_s:
@@ -335,3 +349,15 @@ class Scaling:
                 rack.cancel()
                 deadline_s = time.monotonic() + LEAVE_TIMEOUT_S
         self._jobs.remove_job(rack)
+
+    def _ask_to_leave(self, rack: Rack, asked: dict[BrokerId, BrokerEpoch | None]) -> None:
+        """Shut down the brokers of a job that have registered since: one that starts cannot be asked."""
+        state = self._controller.state
+        epochs = {} if state is None else dict(state.broker_epochs)
+        for assignment in rack.assignments:
+            broker_id = assignment.node_id
+            if broker_id not in asked or epochs.get(broker_id, asked[broker_id]) != asked[broker_id]:
+                asked[broker_id] = epochs.get(broker_id)
+                self._controller.broker_leaves(
+                    broker_id, rack.attempt, "the cluster becomes smaller", is_lost=False
+                )

@@ -110,6 +110,23 @@ def next_steps(
     return ends + starts + replacements[:1]
 
 
+def without_jobs(
+    jobs: Mapping[str, Sequence[BrokerId]],
+    *,
+    surplus: Mapping[BrokerId, int],
+    unfenced: Collection[BrokerId],
+) -> set[BrokerId]:
+    """Return the surplus brokers that no job runs or will run again: they hold no replica and do not serve.
+
+    They are left by an application that was lost while its cluster became smaller.
+
+    >>> without_jobs({"rack-0": [0]}, surplus={1: 0, 2: 5}, unfenced=(0,))
+    {1}
+    """
+    empty = {each for each, held in surplus.items() if not held}
+    return empty - brokers_of(jobs) - set(unfenced)
+
+
 def starting(rack: str, brokers: Sequence[BrokerId], jobs: Collection[str]) -> StartJob:
     """Return the start of a rack's job beside those that have these names.
 

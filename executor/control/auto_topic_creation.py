@@ -10,6 +10,7 @@ from kio.schema.envelope.v0 import EnvelopeRequest
 
 from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.forwarding import envelope
+from sparklog.node.apis.parts import MAX_PARTITIONS_PER_REQUEST
 from sparklog.node.config import BrokerConfig
 from sparklog.node.responses.auto_topic_creation import AutoCreatedTopics
 from sparklog.node.serving.requests import Request
@@ -25,7 +26,9 @@ class AutoTopicCreation:
     def __init__(self, link: ControllerLink, config: BrokerConfig) -> None:
         self._link = link
         self._timeout_ms = config.request_timeout_ms
-        self._topics = AutoCreatedTopics(MAX_TOPICS_UNDER_WAY, config)
+        self._topics = AutoCreatedTopics(
+            config, max_topics=MAX_TOPICS_UNDER_WAY, max_partitions=MAX_PARTITIONS_PER_REQUEST
+        )
         self._tasks: set[asyncio.Task[None]] = set()
 
     def create(self, names: Iterable[str], asker: Request | None = None) -> None:

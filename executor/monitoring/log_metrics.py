@@ -7,6 +7,7 @@ its own figure. Samples are those found last. The partitions with the largest lo
 
 import asyncio
 import heapq
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -29,7 +30,8 @@ class LogMetrics:
     def __init__(self, table: PartitionTable, store: LogStore) -> None:
         self._table = table
         self._store = store
-        self._log_bytes: dict[LogDirectory, int] = {}
+        self._other_log_bytes: dict[LogDirectory, int] = {}
+        """The bytes of the logs that are not reported one by one."""
         self._free_bytes: dict[LogDirectory, int] = {}
         self._reported: tuple[Replica, ...] = ()
 
@@ -51,6 +53,11 @@ class LogMetrics:
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
         directories = self._store.directories
+        reported = [each for each in self._reported if not each.offline and each in self._table]
+        # Without those that have left since: each is in the sum as long as it is in the list.
+        log_bytes = Counter(self._other_log_bytes)
+        for replica in reported:
+            log_bytes[self._store.directory_of(replica.log)] += replica.log.size_bytes
         offline = sum(directory.failure is not None for directory in directories)
         yield Sample(storage.OFFLINE_DIRECTORIES.of(), Kind.GAUGE, offline)
         for directory in directories:
@@ -59,14 +66,12 @@ class LogMetrics:
             yield Sample(storage.DIRECTORY_OFFLINE.of(**tags), Kind.GAUGE, int(failed))
             if failed:
                 continue
-            if directory in self._log_bytes:
-                yield Sample(storage.DIRECTORY_LOGS.of(**tags), Kind.GAUGE, self._log_bytes[directory])
+            if directory in self._other_log_bytes:
+                yield Sample(storage.DIRECTORY_LOGS.of(**tags), Kind.GAUGE, log_bytes[directory])
             yield Sample(storage.DIRECTORY_FILE_SYSTEM.of(**tags), Kind.GAUGE, directory.file_system_id)
             if directory in self._free_bytes:
                 yield Sample(storage.DIRECTORY_FREE.of(**tags), Kind.GAUGE, self._free_bytes[directory])
-        for replica in self._reported:
-            if replica.offline or replica not in self._table:
-                continue
+        for replica in reported:
             topic, partition = replica.topic_partition
             tags, log = {"topic": topic, "partition": str(partition)}, replica.log
             yield Sample(storage.LOG_SIZE.of(**tags), Kind.GAUGE, log.size_bytes)
@@ -80,12 +85,14 @@ class LogMetrics:
 
     async def _look(self) -> None:
         by_directory = dict.fromkeys(self._store.directories, 0)
-        sizes: list[tuple[int, Replica]] = []
+        sizes: list[tuple[int, LogDirectory, Replica]] = []
         async for part in in_slices(self._table):
             for replica in part:
-                size_bytes = replica.log.size_bytes
-                sizes.append((size_bytes, replica))
-                by_directory[self._store.directory_of(replica.log)] += size_bytes
-        self._log_bytes = by_directory
+                size_bytes, directory = replica.log.size_bytes, self._store.directory_of(replica.log)
+                sizes.append((size_bytes, directory, replica))
+                by_directory[directory] += size_bytes
         largest = heapq.nlargest(REPORTED_PARTITIONS, sizes, key=lambda sized: sized[0])
-        self._reported = tuple(replica for _, replica in largest)
+        for size_bytes, directory, _ in largest:
+            by_directory[directory] -= size_bytes
+        self._other_log_bytes = by_directory
+        self._reported = tuple(replica for *_, replica in largest)

@@ -4,7 +4,8 @@ One log of a directory at a time: after a failover many are cut at once, walking
 the interpreter that the loop needs too, and a slow disk has only so much to give. A replica is fetched for
 again when its log is done, and when the checkpoints of its recovery point and of its cleaning are not above
 its new end: else recovery after a power failure would not check the records that replaced the truncated
-ones, and the cleaner would skip them. A log that was truncated again, dropped or failed is skipped.
+ones, and the cleaner would skip them. A log that was truncated again, dropped or failed is skipped. A load
+that the system refused (no descriptors, no memory) is tried again: the replica would serve nothing for ever.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.storage.directory.log_directory import LogDirectory
 from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.machine.producer_states import ProducerStates
 from sparklog.node.storage.producers.producer_loading import LoadingCancelledError, ProducerLoading
 from sparklog.protocol.errors import KafkaError
 
@@ -73,27 +75,39 @@ class ProducerLoads(RoleListener[Replica]):
         loading = replica.log.loading
         if loading is None:
             return
-        async with self._turns.setdefault(self._directory_of(replica.log), asyncio.Lock()):
-            try:
-                producers = await asyncio.get_running_loop().run_in_executor(
-                    self._executor, loading.run, wall_clock_ms()
-                )
-            except LoadingCancelledError:
-                return
-            except (KafkaError, OSError) as error:
-                if replica in self._replicas:
-                    replica.fail_if_storage(error)
-                return
+        producers = await self._loaded(replica, loading)
+        while producers is None and self._is_wanted(replica, loading):
+            await self._rest()
+            producers = await self._loaded(replica, loading)
+        if producers is None:
+            return
         while self._is_wanted(replica, loading):
             await self._lower_checkpoints(replica)
             if not replica.log.is_checkpointed_too_high:
                 break
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_RETRY_S):
-                    await self._stopping.wait()
+            await self._rest()
         if self._is_wanted(replica, loading):
             replica.producers_loaded(loading, producers)
             self._on_loaded(replica)
+
+    async def _loaded(self, replica: Replica, loading: ProducerLoading) -> ProducerStates | None:
+        """Return the producers; None if they cannot be loaded, or not yet."""
+        async with self._turns.setdefault(self._directory_of(replica.log), asyncio.Lock()):
+            try:
+                return await asyncio.get_running_loop().run_in_executor(
+                    self._executor, loading.run, wall_clock_ms()
+                )
+            except LoadingCancelledError:
+                return None
+            except (KafkaError, OSError) as error:
+                if replica in self._replicas:
+                    replica.fail_if_storage(error)
+                return None
+
+    async def _rest(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_RETRY_S):
+                await self._stopping.wait()
 
     def _is_wanted(self, replica: Replica, loading: ProducerLoading) -> bool:
         return (

@@ -10,7 +10,10 @@ from http.client import HTTPException
 from typing import Any, Final
 
 REFRESH_S: Final = 1.0
-TIMEOUT_S: Final = 3.0
+TIMEOUT_S: Final = 10.0
+"""The tab has a page made by a driver that may be busy."""
+GROUPS_AGAIN_S: Final = 0.5
+FILE_COLUMNS: Final = 160
 MAX_BYTES: Final = 16 << 20
 
 
@@ -18,7 +21,7 @@ class TabError(Exception):
     """The Log tab cannot be read."""
 
 
-def look(url: str) -> tuple[Any, Any]:
+def look(url: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the tab's overview and its first page of groups, as parsed JSON.
 
     Raises:
@@ -26,17 +29,25 @@ def look(url: str) -> tuple[Any, Any]:
     """
     if not url.startswith(("http://", "https://")):
         raise TabError(f"{url}: the address of a Spark UI begins with http:// or https://")
-    return _page(f"{url.rstrip('/')}/log/json/"), _page(f"{url.rstrip('/')}/log/groups/json/")
+    tab = f"{url.rstrip('/')}/log"
+    overview, groups = _page(f"{tab}/json/"), _page(f"{tab}/groups/json/")
+    if groups["group_count"] is None:  # coordinators are asked, and had not answered yet
+        time.sleep(GROUPS_AGAIN_S)
+        groups = _page(f"{tab}/groups/json/")
+    return overview, groups
 
 
-def _page(url: str) -> Any:
+def _page(url: str) -> dict[str, Any]:
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            return json.loads(answer.read(MAX_BYTES))
+            page = json.loads(answer.read(MAX_BYTES))
     except json.JSONDecodeError as error:
         raise TabError(f"{url}: no Log tab is there ({error})") from error
     except (OSError, HTTPException, ValueError) as error:
         raise TabError(f"{url}: {error}") from error
+    if not isinstance(page, dict) or "failure" in page:
+        raise TabError(f"{url}: {page.get('failure') if isinstance(page, dict) else 'no Log tab is there'}")
+    return page
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("sparklog-top needs the package rich: pip install rich", file=sys.stderr)
         return 1
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=max(console.width, FILE_COLUMNS))
     try:
         seen = look(options.url)
         if options.once or not console.is_terminal:

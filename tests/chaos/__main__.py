@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from benchmarks.probe import RECORD_INTERVAL_S
 from tests.chaos.application import BROKERS, ApplicationError
 from tests.chaos.disks import why_no_disks
 from tests.chaos.exactly_once import ExactlyOnceError
@@ -67,6 +68,7 @@ def main() -> int:
     no_disks = why_no_disks(RUNS)
     if options.fault is None:
         mode, with_disks, tier, executors = RANDOM, no_disks is None, Tier.NONE, BROKERS
+        record_interval_s = RECORD_INTERVAL_S
         plan = _at_random(random.Random(seed), 60 * options.minutes, with_disks=with_disks)
         story.say(f"seed {seed}: {options.minutes:g} minutes of faults drawn at random")
         if no_disks is not None:
@@ -74,6 +76,7 @@ def main() -> int:
     else:
         mode, tier = REPEATED, FAULTS[options.fault].tier
         executors = FAULTS[options.fault].executors
+        record_interval_s = FAULTS[options.fault].record_interval_s
         with_disks = FAULTS[options.fault].needs_disks
         if with_disks and no_disks is not None:
             raise SystemExit(f"{options.fault} needs disks that can be broken: {no_disks}")
@@ -86,7 +89,16 @@ def main() -> int:
             print(report(notebook))
             return 0
     status = _run(
-        story, notebook, mode, seed, plan, options, with_disks=with_disks, tier=tier, executors=executors
+        story,
+        notebook,
+        mode,
+        seed,
+        plan,
+        options,
+        with_disks=with_disks,
+        tier=tier,
+        executors=executors,
+        record_interval_s=record_interval_s,
     )
     print(f"\n{report(notebook)}")
     return status
@@ -124,6 +136,7 @@ def _run(
     with_disks: bool,
     tier: Tier,
     executors: int,
+    record_interval_s: float,
 ) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     status = 0
@@ -138,6 +151,7 @@ def _run(
         broken_disk_s=BROKEN_DISK_S,
         longest_pause_s=LONGEST_PAUSE_S,
         minutes=options.minutes,
+        record_interval_s=record_interval_s,
         say=story.say,
     )
     story.say(f"starting; everything lies in {run.directory}")

@@ -15,6 +15,7 @@ from typing import Final
 import psutil
 
 from benchmarks.faults import FAULTS as SIGNALS
+from benchmarks.probe import RECORD_INTERVAL_S
 from tests.chaos.application import BROKERS
 from tests.chaos.copying import copy_under_kills
 from tests.chaos.counting import count_under_kills
@@ -22,7 +23,7 @@ from tests.chaos.disks import Disk
 from tests.chaos.lost_disks import kill_everything, stop_in_order
 from tests.chaos.moves import kill_driver, kill_source, kill_target, while_moved
 from tests.chaos.piping import pipe_under_kills, stop_before_each
-from tests.chaos.scaling import LARGER, TWICE, resize, scale_under_kills
+from tests.chaos.scaling import LARGER, SELDOM_S, TWICE, resize, scale_under_kills
 from tests.chaos.scene import POLL_S, Scene, Strike, Struck, Tier
 from tests.chaos.starving import starve
 from tests.chaos.stops import STOPS_OF_COMMITS, STOPS_OF_TASKS
@@ -48,6 +49,8 @@ class Fault:
     tier: Tier = Tier.NONE
     executors: int = BROKERS
     """The number of executors that the application has; each runs one broker."""
+    record_interval_s: float = RECORD_INTERVAL_S
+    """The time between two records to a partition; longer where no silence is measured."""
     is_repeated: bool = False
     """Whether, when drawn, it happens to each broker in turn."""
 
@@ -232,6 +235,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         scale_under_kills,
         weight=0,
         executors=LARGER,
+        record_interval_s=SELDOM_S,
     ),
     "resize-5": Fault(
         "a cluster of three racks gets five, and three again",

@@ -1,13 +1,14 @@
 """A cluster that becomes larger and smaller again and again while everything it consists of is killed.
 
-In each round the cluster grows from three racks to five and shrinks back. Each of the two steps gets a kill
-at a random time: of a broker, of an executor, of the driver's JVM, which starts again with the arguments of
-the first start, or of the controller's process. The step is over when exactly the brokers of its size are
+In each round the cluster grows from three racks to five and shrinks back. Each of the two steps gets two
+kills at random times: of a broker, of an executor, of the driver's JVM, which starts again with the arguments
+of the first start, or of the controller's process. The step is over when exactly the brokers of its size are
 registered and serve.
 
 Meanwhile the producer and the readers of the run go on; two copiers of one group copy in transactions
-(`copier.py`); a pipeline writes a stream exactly once (`piping.py`). When the time is over, the copies and
-the rows are compared with their sources.
+(`copier.py`) what is written during the steps; a pipeline, which starts beside the first of them, writes a
+stream exactly once (`piping.py`), and must have come on after each round. When the time is over, the copies
+and the rows are compared with their sources.
 
 `resize` changes the size once, there and back, and kills nothing: it shows what the moves themselves cost.
 """
@@ -16,7 +17,8 @@ import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -45,8 +47,11 @@ from tests.chaos.view import broker_processes
 
 LARGER: Final = 5
 TWICE: Final = 6
+SELDOM_S: Final = 0.02
+"""Between two records to a partition under kills: each costs all brokers computing time."""
 PART: Final = 1_000 * PARTITIONS
 """The records that are copied during each step."""
+KILLS_PER_STEP: Final = 2
 LATEST_S: Final = 4.0
 """The latest time of a kill after a size was accepted."""
 STEP_TIMEOUT_S: Final = 240.0
@@ -129,23 +134,39 @@ def scale_under_kills(scene: Scene) -> Struck:
     rounds = written = 0
     command = [sys.executable, "-m", "tests.chaos.copier", servers, source, target]
     copier_commands = [[*command, f"{name}-copier-{number}"] for number in range(COPIERS)]
-    with Piping(scene) as piping, Workers(copier_commands) as copiers:
-        piping.wait_until_come_on()
+    with (
+        Piping(scene) as piping,
+        Workers(copier_commands) as copiers,
+        ThreadPoolExecutor(max_workers=1) as writer,
+    ):
         deadline_s = time.monotonic() + 60 * scene.minutes
         while time.monotonic() < deadline_s:
+            began_s = time.monotonic()
             for racks in (LARGER, BROKERS):
-                _write(servers, source, range(written, written + PART))
+                writing = writer.submit(_write, servers, source, range(written, written + PART))
                 written += PART
-                kills[_scale_under_a_kill(scene, racks)] += 1
+                kills.update(_scale_under_kills(scene, racks))
+                writing.result()
                 piping.check()
                 piping.workers.start_missing()
                 copiers.start_missing()
+            scaled_s = time.monotonic()
+            piping.wait_until_come_on()
             rounds += 1
-            print(f"round {rounds}: {dict(kills)}", flush=True)
+            print(
+                f"round {rounds}: scaled in {scaled_s - began_s:.1f} s, "
+                f"the pipeline has come on {time.monotonic() - scaled_s:.1f} s later; {dict(kills)}",
+                flush=True,
+            )
         over_s = time.monotonic()
         wait_for_records(servers, target, written, copiers)
         compare(servers, target, written)
+        copied_s = time.monotonic()
         rows = piping.finish()
+        print(
+            f"copies compared in {copied_s - over_s:.1f} s, rows in {time.monotonic() - copied_s:.1f} s",
+            flush=True,
+        )
     told = ", ".join(f"{count} x {kill}" for kill, count in sorted(kills.items()))
     return Struck(
         f"{rounds} times to {LARGER} racks and back under kills ({told}): {written:,} records copied, "
@@ -160,22 +181,29 @@ def _write(bootstrap_servers: str, topic: str, numbers: range) -> None:
     produce(bootstrap_servers, topic, (b"%d" % number for number in numbers))
 
 
-def _scale_under_a_kill(scene: Scene, racks: int) -> str:
-    """Scale to a number of racks, kill at a random time, and wait for the size; return the name of the kill.
+def _scale_under_kills(scene: Scene, racks: int) -> Sequence[str]:
+    """Scale to a number of racks, kill at random times, and wait for the size; return the kills' names.
 
     Raises:
         RuntimeError: the size is not reached.
     """
-    name = scene.chance.choice(sorted(KILLS))
-    wait_s = scene.chance.uniform(0, LATEST_S)
+    names = scene.chance.sample(sorted(KILLS), KILLS_PER_STEP)
+    times_s = sorted(scene.chance.uniform(0, LATEST_S) for _ in names)
     with _client(scene) as cluster:
         began_s = time.monotonic()
         _in_time(scene, f"the size of {racks} racks is accepted", lambda: _is_accepted(cluster, racks))
-        time.sleep(wait_s)
-        KILLS[name](scene)
+        accepted_s = time.monotonic()
+        for name, at_s in zip(names, times_s, strict=True):
+            time.sleep(max(0.0, accepted_s + at_s - time.monotonic()))
+            KILLS[name](scene)
+        killed_s = time.monotonic()
         _in_time(scene, f"the cluster has {racks} racks", lambda: _has(cluster, racks))
-    print(f"{racks} racks after {time.monotonic() - began_s:.1f} s, killed: {name}", flush=True)
-    return name
+    print(
+        f"{racks} racks: accepted after {accepted_s - began_s:.1f} s, killed within "
+        f"{killed_s - accepted_s:.1f} s: {', '.join(names)}; there {time.monotonic() - killed_s:.1f} s later",
+        flush=True,
+    )
+    return names
 
 
 def _client(scene: Scene) -> ClusterClient:
@@ -237,13 +265,25 @@ def _strike(signal: str, scene: Scene) -> None:
 
 
 def _kill_driver(scene: Scene) -> None:
-    scene.application.driver_jvm().kill()
+    _when_it_is_there(scene, "the driver", scene.application.driver_jvm)
 
 
 def _kill_controller(scene: Scene) -> None:
-    controller = scene.application.controller()
-    if controller is not None:
-        controller.kill()
+    _when_it_is_there(scene, "the controller's process", scene.application.controller)
+
+
+def _when_it_is_there(scene: Scene, what: str, find: Callable[[], psutil.Process | None]) -> None:
+    """Kill a process as soon as there is one: the kill before may have ended it."""
+    deadline_s = time.monotonic() + STEP_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        scene.application.check()
+        with contextlib.suppress(psutil.NoSuchProcess, ValueError):  # its parent has just begun, or ended
+            process = find()
+            if process is not None and process.status() != psutil.STATUS_ZOMBIE:
+                process.kill()
+                return
+        time.sleep(POLL_S)
+    raise RuntimeError(f"{what} is not there")
 
 
 KILLS: Final[Mapping[str, Callable[[Scene], None]]] = {

@@ -11,8 +11,8 @@ from sparklog.executor.coordinators.transactions.machine.events import SendMarke
 from sparklog.executor.partitions.replica import Replica
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.batch import read_header
-from sparklog.protocol.records.key_values import read_keys_and_values
 from sparklog.protocol.types import LeaderEpoch, Offset, TopicIdPartition
+from tests.key_values import read_keys_and_values
 from tests.simulation.group_events import OffsetDelete
 from tests.simulation.invariant import Invariant
 from tests.simulation.ledger import Ledger

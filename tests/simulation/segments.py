@@ -19,16 +19,14 @@ class MemoryTransactionIndex(TransactionIndex):
 
     def __init__(self, base_offset: Offset) -> None:
         super().__init__(_SCRATCH.path, base_offset)
+        self._file = _SCRATCH
         self._content = bytearray()
 
     def append(self, entry: AbortedTransactionEntry) -> None:
         self._content[self.size_bytes :] = self.ENTRY.pack(0, *entry)
         super().append(entry)
 
-    def _opened(self, *, cached_only: bool = False) -> LogFile:
-        return _SCRATCH
-
-    def _read(self, file: LogFile, slot: int, count: int, *, cached_only: bool) -> bytes | bytearray:
+    def _read(self, file: LogFile | None, slot: int, count: int, *, cached_only: bool) -> bytes | bytearray:
         size = self.ENTRY.size
         return self._content[slot * size : (slot + count) * size].ljust(count * size, b"\0")
 

@@ -15,12 +15,12 @@ from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.batch import read_header
 from sparklog.protocol.records.builder import read_records
-from sparklog.protocol.records.key_values import read_keys_and_values
 from sparklog.protocol.types import ProducerEpoch, ProducerId
 from sparklog.user.sink.decisions_topic import DECISIONS_TOPIC
 from sparklog.user.sink.machine.decisions import Decision, LastDecision, WriterTransaction
 from sparklog.user.sink.machine.names import SinkId, SinkKind, sink_of
 from sparklog.user.sink.machine.steps import AwaitEnds, FindLastDecision, Step, WarnOfLeftovers
+from tests.key_values import read_keys_and_values
 from tests.simulation.ledger import Ledger
 from tests.simulation.sink_invariants import SINK_INVARIANTS, SinkInvariant
 from tests.simulation.transaction_book import ClientTransaction, TransactionBook

@@ -12,8 +12,8 @@ from sparklog.executor.coordinators.transactions.machine.metadata import Transac
 from sparklog.executor.partitions.replica import Replica
 from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from sparklog.protocol.records.batch import read_header
-from sparklog.protocol.records.key_values import read_keys_and_values
 from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicIdPartition
+from tests.key_values import read_keys_and_values
 from tests.simulation.disk import MemoryLog
 from tests.simulation.invariant import Invariant
 from tests.simulation.ledger import Ledger

@@ -11,8 +11,8 @@ from sparklog.executor.coordinators.records.framing import CONSUMER_OFFSETS_RECO
 from sparklog.node.storage.producers.transaction_markers import read_marker
 from sparklog.protocol.records.batch import BatchHeader, read_header
 from sparklog.protocol.records.builder import read_records
-from sparklog.protocol.records.key_values import read_keys_and_values
 from sparklog.protocol.types import Offset, ProducerEpoch, ProducerId, TopicIdPartition
+from tests.key_values import read_keys_and_values
 from tests.simulation.ledger import Ledger
 
 

@@ -3,7 +3,8 @@
     python -m tests.spark.kubernetes_pods < CASES > PODS
 
 Standard input has a JSON object, Spark's properties by the name of each case. Standard output has one with
-the executor's pod of each case as Kubernetes would get it, or with the error that Spark raises.
+the executor's pod of each case as Kubernetes would get it, or with the error that Spark raises. A case with
+`spark.submit.deployMode=cluster` has the driver's pod instead, and what Spark sets for the driver.
 """
 
 import json
@@ -18,6 +19,8 @@ from pyspark.java_gateway import launch_gateway
 DRIVER_PORT: Final = "7078"
 """Of this application: a driver has chosen one before it asks for executors."""
 EXECUTOR: Final = "1"
+MAIN: Final = "local:///opt/sparklog/jobs/serve.py"
+PROPERTIES: Final = "/opt/sparklog/broker.properties"
 
 
 def main() -> None:
@@ -25,15 +28,17 @@ def main() -> None:
     cases: Mapping[str, Mapping[str, str]] = json.load(sys.stdin)
     gateway = launch_gateway(conf=SparkConf(loadDefaults=False))
     try:
-        pods = {name: _pod(gateway.jvm, properties) for name, properties in cases.items()}
+        pods = {name: _pod(gateway, properties) for name, properties in cases.items()}
     finally:
         gateway.shutdown()
     json.dump(pods, sys.stdout)
 
 
-def _pod(jvm: Any, properties: Mapping[str, str]) -> Mapping[str, Any]:
+def _pod(gateway: Any, properties: Mapping[str, str]) -> Mapping[str, Any]:
     try:
-        return _executor_pod(jvm, properties)
+        if properties.get("spark.submit.deployMode") == "cluster":
+            return _driver_pod(gateway, properties)
+        return _executor_pod(gateway.jvm, properties)
     except Py4JJavaError as error:
         return {"error": str(error.java_exception.getMessage())}
 
@@ -66,6 +71,40 @@ def _executor_pod(jvm: Any, properties: Mapping[str, str]) -> Mapping[str, Any]:
         "pod": shown(pod.pod()),
         "container": shown(pod.container()),
         "others": [shown(others.apply(index)) for index in range(others.size())],
+    }
+
+
+def _driver_pod(gateway: Any, properties: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return the driver's pod of cluster mode, with the Service before it."""
+    jvm = gateway.jvm
+    spark, fabric8 = jvm.org.apache.spark, jvm.io.fabric8.kubernetes.client
+    conf = spark.SparkConf(False)
+    for key, value in properties.items():
+        conf.set(key, value)
+    arguments = gateway.new_array(jvm.String, 1)
+    arguments[0] = PROPERTIES
+    made = spark.deploy.k8s.submit.KubernetesDriverBuilder().buildFromFeatures(
+        spark.deploy.k8s.KubernetesDriverConf(
+            conf,
+            "spark-application",
+            spark.deploy.k8s.submit.PythonMainAppResource(MAIN),
+            "org.apache.spark.deploy.PythonRunner",
+            arguments,
+            jvm.scala.Option.empty(),
+            jvm.org.apache.spark.util.SystemClock(),
+        ),
+        fabric8.KubernetesClientBuilder().withConfig(fabric8.Config.empty()).build(),
+    )
+    resources, system = made.driverKubernetesResources(), made.systemProperties()
+
+    def shown(entity: Any) -> Any:
+        return json.loads(fabric8.utils.Serialization.asJson(entity))
+
+    return {
+        "pod": shown(made.pod().pod()),
+        "container": shown(made.pod().container()),
+        "others": [shown(resources.apply(index)) for index in range(resources.size())],
+        "properties": {key: str(system.apply(key)) for key in ("spark.driver.host",) if system.contains(key)},
     }
 
 

@@ -78,7 +78,7 @@ def grow_and_shrink(session: SparkSession, bootstrap_servers: str) -> None:
     before = broker_processes(bootstrap_servers)
     assert len(before) == 3 and users_executors(session) == 0
     seen: list[int] = []
-    with producing(bootstrap_servers) as longest_pause_s:
+    with producing(bootstrap_servers) as longest_pause:
         job = threading.Thread(target=shuffle, args=(session,))
         job.start()
         wait_for(
@@ -89,7 +89,12 @@ def grow_and_shrink(session: SparkSession, bootstrap_servers: str) -> None:
         job.join(60)
         assert not job.is_alive()
         wait_for(lambda: users_executors(session) == 0, "idle executors are removed", timeout_s=60)
-        print(f"executors of jobs {min(seen)} to {max(seen)} to 0, longest pause {longest_pause_s():.3f} s")
+        pause_s, ended_s, delay_s = longest_pause()
+        ended = time.strftime("%H:%M:%S", time.localtime(ended_s))
+        print(
+            f"jobs had {min(seen)} to {max(seen)} to 0 executors, longest pause {pause_s:.3f} s "
+            f"until {ended}, the producer itself was late by up to {delay_s:.3f} s"
+        )
     assert broker_processes(bootstrap_servers) == before
 
 
@@ -178,8 +183,11 @@ def smallest_isr(bootstrap_servers: str) -> int:
 
 
 @contextlib.contextmanager
-def producing(bootstrap_servers: str) -> Iterator[Callable[[], float]]:
-    """Produce to every partition from another process, until the longest pause in seconds is asked for."""
+def producing(bootstrap_servers: str) -> Iterator[Callable[[], tuple[float, float, float]]]:
+    """Produce to every partition from another process, until its longest pause is asked for.
+
+    With the end of the pause since the epoch, and the longest delay of the process, all in seconds.
+    """
     with subprocess.Popen(
         [sys.executable, "-m", "tests.spark.steady_producer", bootstrap_servers, "events", "3"],
         cwd=REPOSITORY,
@@ -190,6 +198,11 @@ def producing(bootstrap_servers: str) -> Iterator[Callable[[], float]]:
         try:
             assert producer.stdout is not None
             assert producer.stdout.readline() == "producing\n"
-            yield lambda: float(producer.communicate(timeout=60)[0])
+            yield lambda: longest_of(producer.communicate(timeout=60)[0])
         finally:
             producer.kill()
+
+
+def longest_of(printed: str) -> tuple[float, float, float]:
+    pause, ended, delay = printed.split()
+    return float(pause), float(ended), float(delay)

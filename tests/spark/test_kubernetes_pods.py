@@ -1,4 +1,4 @@
-"""The executors' pods of docs/deploy.md's recipe for Kubernetes, as Spark's own builder makes them.
+"""The pods of docs/deploy.md's recipes for Kubernetes, as Spark's own builders make them.
 
 No cluster is asked: whether it would run them, and what becomes of the pods there, is not seen here.
 """
@@ -22,6 +22,12 @@ PAGE: Final = REPOSITORY / "docs" / "deploy.md"
 TIMEOUT_S: Final = 180
 VOLUME: Final = "spark.kubernetes.executor.volumes.persistentVolumeClaim"
 RESOURCE: Final = "spark.executor.resource.broker"
+ADDRESS: Final = "spark.driver.host"
+POD_NAME: Final = "spark.kubernetes.driver.pod.name"
+POLICY_STEP: Final = "spark.kubernetes.driver.pod.excludedFeatureSteps"
+GRACE_S: Final = 330
+FOR_DRIVERS: Final = f"apiVersion: v1\nkind: Pod\nspec:\n  terminationGracePeriodSeconds: {GRACE_S}\n"
+CLUSTER_MODE: Final = "### Cluster mode"
 FOR_CLIENTS_OUTSIDE: Final = "  hostNetwork: true\n  dnsPolicy: ClusterFirstWithHostNet\n"
 
 
@@ -37,7 +43,7 @@ def recipe(template: Path) -> dict[str, str]:
     block = re.search(r"^    # executor\.yaml\n((?:    .*\n)+)", section(), re.MULTILINE)
     assert block is not None
     template.write_text(textwrap.dedent(block[1]))
-    properties = dict(re.findall(r"--conf (\S+?)=(\S+)", section()))
+    properties = dict(re.findall(r"--conf (\S+?)=(\S+)", section().partition(CLUSTER_MODE)[0]))
     assert properties["spark.kubernetes.executor.podTemplateFile"] == "executor.yaml"
     return {
         **properties,
@@ -45,6 +51,14 @@ def recipe(template: Path) -> dict[str, str]:
         "spark.master": "k8s://https://kubernetes.default.svc",
         "spark.kubernetes.executor.podTemplateFile": str(template),
     }
+
+
+def of_cluster_mode(template: Path) -> dict[str, str]:
+    """Return the properties of the recipe for cluster mode, with the driver's template in a file."""
+    template.write_text(FOR_DRIVERS)
+    properties = dict(re.findall(r"--conf (\S+?)=(\S+)", section().partition(CLUSTER_MODE)[2]))
+    assert properties["spark.kubernetes.driver.podTemplateFile"] == "driver.yaml"
+    return {**properties, "spark.kubernetes.driver.podTemplateFile": str(template)}
 
 
 def claim_properties() -> dict[str, str]:
@@ -63,7 +77,14 @@ def pods(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         f"{VOLUME}.{{name}}.options.claimName": "sparklog-SPARK_EXECUTOR_ID",
         f"{VOLUME}.{{name}}.mount.path": "/data",
     }
+    driver = {
+        **{key: value for key, value in properties.items() if key not in (ADDRESS, POD_NAME)},
+        **of_cluster_mode(directory / "driver.yaml"),
+        "spark.submit.deployMode": "cluster",
+    }
     cases = {
+        "driver": driver,
+        "driver with Spark's policy": {key: value for key, value in driver.items() if key != POLICY_STEP},
         "recipe": properties,
         "clients outside": properties | {"spark.kubernetes.executor.podTemplateFile": str(outside)},
         "claims on demand": properties | claim_properties(),
@@ -172,3 +193,45 @@ def test_resource_needs_a_vendor_and_is_a_limit_of_the_container(pods: Mapping[s
     assert pods["resource"] == {"error": "Resource: broker was requested, but vendor was not specified."}
     limits = pods["resource of a vendor"]["container"]["resources"]["limits"]
     assert limits == {"memory": "1536Mi", "example.com/broker": "1"}
+
+
+def other(pod: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    """Return what is made along with a pod, if there is one of the kind."""
+    return next((each for each in pod["others"] if each["kind"] == kind), None)
+
+
+def test_driver_of_cluster_mode_is_found_by_the_service_that_spark_makes(pods: Mapping[str, Any]) -> None:
+    """`spark.driver.host:9092` is that Service's name; without an address of its own every port passes."""
+    pod = pods["driver"]
+    assert pod["pod"]["metadata"]["labels"]["sparklog"] == "orders"
+    service = other(pod, "Service")
+    assert service is not None
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"].items() <= pod["pod"]["metadata"]["labels"].items()
+    assert pod["properties"][ADDRESS] == f"{service['metadata']['name']}.default.svc"
+
+
+def test_driver_of_cluster_mode_has_room_for_its_python_and_the_time_of_an_orderly_stop(
+    pods: Mapping[str, Any],
+) -> None:
+    """The controller's process is outside the JVM's heap; a stop copies to the tier what is left."""
+    pod = pods["driver"]
+    assert pod["container"]["resources"]["limits"] == {"memory": "1792Mi"}
+    assert pod["pod"]["spec"]["terminationGracePeriodSeconds"] == GRACE_S
+
+
+def test_driver_of_cluster_mode_that_is_lost_is_started_by_nobody(pods: Mapping[str, Any]) -> None:
+    """The reason to prefer a pod of one's own, which a Deployment or a Job starts again."""
+    assert pods["driver"]["pod"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_policy_of_cluster_mode_would_keep_clients_from_the_brokers(pods: Mapping[str, Any]) -> None:
+    """It lets in this application's pods alone, where the network has policies; the recipe leaves it out."""
+    policy = other(pods["driver with Spark's policy"], "NetworkPolicy")
+    assert policy is not None
+    labels = pods["driver with Spark's policy"]["pod"]["metadata"]["labels"]
+    application = {"spark-app-selector": labels["spark-app-selector"]}
+    assert policy["spec"]["podSelector"]["matchLabels"] == {**application, "spark-role": "executor"}
+    (ingress,) = policy["spec"]["ingress"]
+    assert ingress == {"from": [{"podSelector": {"matchLabels": application}}]}
+    assert other(pods["driver"], "NetworkPolicy") is None

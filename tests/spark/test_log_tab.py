@@ -31,6 +31,7 @@ import sparklog
 from sparklog.driver.ui.asked_page import OVERVIEW, AskedPage
 from sparklog.driver.ui.pages.html import UI_ROOT_MARK, Html
 from sparklog.driver.ui.spark_tab import SparkTab
+from sparklog.jobs.top import __main__ as top
 from sparklog.spark_versions import PYSPARK
 from tests.spark.browser import Browser, browser
 from tests.spark.processes import (
@@ -286,6 +287,17 @@ def test_overview_shows_brokers_where_spark_runs_them(spark: SparkSession, clust
     ]
     assert [each["task"]["executor_id"] for each in status["brokers"]] == ["driver"] * 3
     assert "/executors/" in fetched(f"{address(spark)}/log/")
+
+
+def test_terminal_shows_the_tabs_overview(
+    spark: SparkSession, cluster: sparklog.Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It reads the same observation, by the address that an operator knows."""
+    overview(spark, "controller")
+    assert top.main(["--once", address(spark)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"Cluster {cluster.cluster_id}  controller ")
+    assert [line.split()[0] for line in lines if "127.0.0.1:" in line] == ["0", "1", "2"]
 
 
 def test_brokers_are_jobs_with_names(spark: SparkSession, cluster: sparklog.Cluster) -> None:

@@ -11,12 +11,13 @@ from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.machine.mutation_quota import UNLIMITED, MutationQuota
 from sparklog.driver.controller.machine.part_sizes import by_partitions
 from sparklog.driver.controller.machine.parts import joined, parts_of
-from sparklog.driver.controller.machine.requests.create_topics import (
+from sparklog.driver.controller.machine.requests.create_topics import asks_too_much, too_many_partitions
+from sparklog.node.apis.parts import (
     MAX_PARTITIONS_PER_REQUEST,
-    asks_too_much,
-    too_many_partitions,
+    PARTITIONS_PER_PART,
+    TOPICS_PER_PART,
+    Parts,
 )
-from sparklog.node.apis.parts import TOPICS_PER_PART, Parts
 from sparklog.node.apis.table import ROWS
 from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig
@@ -35,7 +36,9 @@ class ChangeHandlers:
         self._config = config
         self._controller = controller
         self._commit_queue = commit_queue
-        self._auto_created = AutoCreatedTopics(TOPICS_PER_PART, config)
+        self._auto_created = AutoCreatedTopics(
+            config, max_topics=TOPICS_PER_PART, max_partitions=PARTITIONS_PER_PART
+        )
         self._mutations = token_quotas(CONTROLLER_MUTATION_RATE, config.controller_quota_windows)
         self._known_quotas: Mapping[ClientQuotaEntity, Mapping[str, float]] = {}
 

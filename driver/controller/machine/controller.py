@@ -288,6 +288,8 @@ class Controller:
         registration = self.image.brokers.get(broker_id)
         if registration is None or self._stopping:
             return ControllerResult([], None)
+        if broker_id in self._cluster.surplus:
+            self._drained.leaves(broker_id)
         return ControllerResult(fencing.begin_controlled_shutdown(self._cluster, registration, reason), None)
 
     def shut_down_brokers(self) -> None:

@@ -16,13 +16,21 @@ class DrainedBrokers:
     def __init__(self) -> None:
         self._away_since_ms: dict[BrokerId, int] = {}
         """The time at which surplus brokers were first found to have no session."""
+        self._leaving: set[BrokerId] = set()
+        """The brokers that the driver shuts down; one without a session cannot be asked to."""
+
+    def leaves(self, broker_id: BrokerId) -> None:
+        """Note that a broker's job ends, or that it has none: its registration is of no use any more."""
+        self._leaving.add(broker_id)
 
     def ended(self, cluster: ClusterState, now_ms: int) -> list[BrokerId]:
         """Return the drained brokers that have shut down, or have been away for `AWAY_MS`.
 
-        One that is only late would end by the loss of its registration, and its rack's job with it.
+        One that is only late would end by the loss of its registration, and its rack's job with it. That is
+        no loss if it leaves anyway.
         """
         ended = []
+        self._leaving &= cluster.surplus
         for broker_id in self._away_since_ms.keys() - cluster.surplus:
             del self._away_since_ms[broker_id]
         for broker_id in sorted(cluster.surplus):
@@ -31,7 +39,11 @@ class DrainedBrokers:
                 self._away_since_ms.pop(broker_id, None)
                 continue
             since_ms = self._away_since_ms.setdefault(broker_id, now_ms)
-            is_gone = registration.in_controlled_shutdown or now_ms - since_ms >= AWAY_MS
+            is_gone = (
+                registration.in_controlled_shutdown
+                or broker_id in self._leaving
+                or now_ms - since_ms >= AWAY_MS
+            )
             if is_gone and is_drained(cluster, broker_id):
                 ended.append(broker_id)
         return ended

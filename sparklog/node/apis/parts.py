@@ -14,6 +14,9 @@ PARTITIONS_OF_A_TOPIC: Final = 2
 
 PARTITIONS_PER_PART: Final = TOPICS_PER_PART * PARTITIONS_OF_A_TOPIC
 
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
+"""As in Kafka: bounds the batch that one request can make."""
+
 
 class Parts(NamedTuple):
     asked: str

@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from sparklog.node.config.broker import BROKER_KEYS, BrokerConfig
 from sparklog.node.config.definition import ConfigError, ConfigKey, find_key
@@ -38,153 +38,6 @@ from sparklog.node.config.throttled_replicas import THROTTLED_REPLICAS_RULE
 from sparklog.node.remote_log.machine.periods import PERIODS_MS
 from sparklog.node.remote_log.machine.value_schema import ValueSchemaError, check_change, parse_value_schema
 from sparklog.node.storage.log_config import LogConfig
-
-
-def check_table(
-    config: TableTopicKeys,
-    old: TableTopicKeys | None,
-    *,
-    cleanup_policy: tuple[str, ...],
-    is_tiered: bool,
-    has_catalog: bool,
-) -> None:
-    """Refuse contradicting values; `old` is the topic's previous configuration, `None` for a new topic.
-
-    Raises:
-        ConfigError: the values contradict each other, or the cluster has no catalogue.
-    """
-    _check_value_schema(config, old)
-    _check_retention(config, old)
-    if not config.sparklog_table_enable:
-        return
-    if not has_catalog:
-        raise ConfigError(
-            TABLE_ENABLE, "true", f"the cluster has no catalogue of tables: give it {CATALOG_PREFIX}*"
-        )
-    if not is_tiered:
-        raise ConfigError(
-            TABLE_ENABLE,
-            "true",
-            "a table is made of the topic's files in the store: needs remote.storage.enable=true",
-        )
-    if "compact" in cleanup_policy:
-        raise ConfigError(
-            TABLE_ENABLE,
-            "true",
-            f"a compacted topic has no table (cleanup.policy={','.join(cleanup_policy)}): records that"
-            " later ones replace would stay in it",
-        )
-    if old is None or not old.sparklog_table_enable:
-        return
-    if old.sparklog_table_name != config.sparklog_table_name:
-        raise ConfigError(
-            TABLE_NAME,
-            config.sparklog_table_name,
-            "the topic is a table under its present name, and files may be named by that one alone: put"
-            f" {TABLE_ENABLE}=false first",
-        )
-    if old.sparklog_table_partition_by != config.sparklog_table_partition_by:
-        raise ConfigError(
-            TABLE_PARTITION_BY,
-            config.sparklog_table_partition_by,
-            f"the table has files by {old.sparklog_table_partition_by}: its partitioning does not change;"
-            f" another table can have another one, for which {TABLE_ENABLE}=false has to come first",
-        )
-
-
-def _check_retention(config: TableTopicKeys, old: TableTopicKeys | None) -> None:
-    """Refuse to keep the files of a topic that is no table, and was none: no table would name them."""
-    if config.sparklog_table_enable or config.sparklog_table_retention != "forever":
-        return
-    if old is None or not (old.sparklog_table_enable or old.sparklog_table_retention == "forever"):
-        raise ConfigError(
-            TABLE_RETENTION,
-            "forever",
-            f"the topic is no table, and its files would be kept for none: put {TABLE_ENABLE}=true with it",
-        )
-
-
-def _check_value_schema(config: TableTopicKeys, old: TableTopicKeys | None) -> None:
-    text = config.sparklog_table_value_schema
-    try:
-        columns = parse_value_schema(text)
-        if old is not None and old.sparklog_table_enable and config.sparklog_table_enable:
-            check_change(parse_value_schema(old.sparklog_table_value_schema), columns)
-    except ValueSchemaError as error:
-        raise ConfigError(TABLE_VALUE_SCHEMA, text, str(error)) from None
-
-
-_ENABLE = "remote.storage.enable"
-
-
-class TieredTopic(Protocol):
-    """The part of a topic's configuration that the rules are about."""
-
-    @property
-    def remote_storage_enable(self) -> bool: ...
-
-    @property
-    def remote_log_copy_disable(self) -> bool: ...
-
-    @property
-    def remote_log_delete_on_disable(self) -> bool: ...
-
-    @property
-    def retention_ms(self) -> int | None: ...
-
-    @property
-    def retention_bytes(self) -> int | None: ...
-
-    @property
-    def local_retention_ms(self) -> int: ...
-
-    @property
-    def local_retention_bytes(self) -> int: ...
-
-
-def check_remote_storage(config: TieredTopic, old: TieredTopic | None, *, has_tier: bool) -> None:
-    """Refuse contradicting values; `old` is the topic's previous configuration, `None` for a new topic.
-
-    Raises:
-        ConfigError: the values contradict each other, or the cluster has no tier.
-    """
-    if not config.remote_storage_enable:
-        if old is not None and old.remote_storage_enable and not config.remote_log_delete_on_disable:
-            raise ConfigError(
-                _ENABLE,
-                "false",
-                "It is invalid to disable remote storage without deleting remote data: set"
-                " remote.log.delete.on.disable=true too, or keep the data for readers with"
-                " remote.storage.enable=true and remote.log.copy.disable=true",
-            )
-        return
-    if not has_tier:
-        raise ConfigError(
-            _ENABLE,
-            "true",
-            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote"
-            " log storage: the cluster has no sparklog.remote.uri",
-        )
-    for name, local, whole in (
-        ("retention.bytes", config.local_retention_bytes, config.retention_bytes),
-        ("retention.ms", config.local_retention_ms, config.retention_ms),
-    ):
-        if local == RETENTION_AS_A_WHOLE:
-            continue
-        if whole is not None and local == -1:
-            raise ConfigError(
-                f"local.{name}", "-1", f"Value must not be -1 as {name} value is set as {whole}."
-            )
-        if whole is not None and local > whole:
-            raise ConfigError(
-                f"local.{name}", str(local), f"Value must not be more than {name} property value: {whole}"
-            )
-        if config.remote_log_copy_disable and local != (-1 if whole is None else whole):
-            raise ConfigError(
-                f"local.{name}",
-                str(local),
-                f"with remote.log.copy.disable=true it must equal {name}, or be -2: nothing more is copied",
-            )
 
 
 class BrokerSynonym(NamedTuple):
@@ -380,14 +233,8 @@ def checked_topic_config(
             f"must not exceed max.compaction.lag.ms ({max_compaction_lag_ms})",
         )
     replaced = None if old is None else topic_config(broker_config, old)
-    check_remote_storage(config, replaced, has_tier=broker_config.remote_uri is not None)
-    check_table(
-        config,
-        replaced,
-        cleanup_policy=config.cleanup_policy,
-        is_tiered=config.remote_storage_enable,
-        has_catalog=bool(broker_config.table_catalog),
-    )
+    _check_remote_storage(config, replaced, has_tier=broker_config.remote_uri is not None)
+    _check_table(config, replaced, has_catalog=bool(broker_config.table_catalog))
     return config
 
 
@@ -409,3 +256,115 @@ TOPIC_SYNONYMS: Final[Mapping[str, tuple[BrokerSynonym, ...]]] = MappingProxyTyp
 _SYNONYM_NAMES: Final = frozenset(
     synonym.name for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms
 )
+
+
+def _check_table(config: TopicConfig, old: TopicConfig | None, *, has_catalog: bool) -> None:
+    """Refuse contradicting values; `old` is the topic's previous configuration, `None` for a new topic.
+
+    Raises:
+        ConfigError: the values contradict each other, or the cluster has no catalogue.
+    """
+    _check_value_schema(config, old)
+    _check_retention(config, old)
+    if not config.sparklog_table_enable:
+        return
+    if not has_catalog:
+        raise ConfigError(
+            TABLE_ENABLE, "true", f"the cluster has no catalogue of tables: give it {CATALOG_PREFIX}*"
+        )
+    if not config.remote_storage_enable:
+        raise ConfigError(
+            TABLE_ENABLE,
+            "true",
+            "a table is made of the topic's files in the store: needs remote.storage.enable=true",
+        )
+    if "compact" in config.cleanup_policy:
+        raise ConfigError(
+            TABLE_ENABLE,
+            "true",
+            f"a compacted topic has no table (cleanup.policy={','.join(config.cleanup_policy)}): records that"
+            " later ones replace would stay in it",
+        )
+    if old is None or not old.sparklog_table_enable:
+        return
+    if old.sparklog_table_name != config.sparklog_table_name:
+        raise ConfigError(
+            TABLE_NAME,
+            config.sparklog_table_name,
+            "the topic is a table under its present name, and files may be named by that one alone: put"
+            f" {TABLE_ENABLE}=false first",
+        )
+    if old.sparklog_table_partition_by != config.sparklog_table_partition_by:
+        raise ConfigError(
+            TABLE_PARTITION_BY,
+            config.sparklog_table_partition_by,
+            f"the table has files by {old.sparklog_table_partition_by}: its partitioning does not change;"
+            f" another table can have another one, for which {TABLE_ENABLE}=false has to come first",
+        )
+
+
+def _check_retention(config: TopicConfig, old: TopicConfig | None) -> None:
+    """Refuse to keep the files of a topic that is no table, and was none: no table would name them."""
+    if config.sparklog_table_enable or config.sparklog_table_retention != "forever":
+        return
+    if old is None or not (old.sparklog_table_enable or old.sparklog_table_retention == "forever"):
+        raise ConfigError(
+            TABLE_RETENTION,
+            "forever",
+            f"the topic is no table, and its files would be kept for none: put {TABLE_ENABLE}=true with it",
+        )
+
+
+def _check_value_schema(config: TopicConfig, old: TopicConfig | None) -> None:
+    text = config.sparklog_table_value_schema
+    try:
+        columns = parse_value_schema(text)
+        if old is not None and old.sparklog_table_enable and config.sparklog_table_enable:
+            check_change(parse_value_schema(old.sparklog_table_value_schema), columns)
+    except ValueSchemaError as error:
+        raise ConfigError(TABLE_VALUE_SCHEMA, text, str(error)) from None
+
+
+def _check_remote_storage(config: TopicConfig, old: TopicConfig | None, *, has_tier: bool) -> None:
+    """Refuse contradicting values; `old` is the topic's previous configuration, `None` for a new topic.
+
+    Raises:
+        ConfigError: the values contradict each other, or the cluster has no tier.
+    """
+    if not config.remote_storage_enable:
+        if old is not None and old.remote_storage_enable and not config.remote_log_delete_on_disable:
+            raise ConfigError(
+                "remote.storage.enable",
+                "false",
+                "It is invalid to disable remote storage without deleting remote data: set"
+                " remote.log.delete.on.disable=true too, or keep the data for readers with"
+                " remote.storage.enable=true and remote.log.copy.disable=true",
+            )
+        return
+    if not has_tier:
+        raise ConfigError(
+            "remote.storage.enable",
+            "true",
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote"
+            " log storage: the cluster has no sparklog.remote.uri",
+        )
+    for name, local, whole in (
+        ("retention.bytes", config.local_retention_bytes, config.retention_bytes),
+        ("retention.ms", config.local_retention_ms, config.retention_ms),
+    ):
+        if local == RETENTION_AS_A_WHOLE:
+            continue
+        if whole is not None and local == -1:
+            raise ConfigError(
+                f"local.{name}", "-1", f"Value must not be -1 as {name} value is set as {whole}."
+            )
+        if whole is not None and local > whole:
+            raise ConfigError(
+                f"local.{name}", str(local), f"Value must not be more than {name} property value: {whole}"
+            )
+        if config.remote_log_copy_disable and local != (-1 if whole is None else whole):
+            raise ConfigError(
+                f"local.{name}",
+                str(local),
+                f"with remote.log.copy.disable=true it must equal {name}, or be -2: nothing more is copied",
+            )

@@ -65,10 +65,6 @@ class ApiMetrics:
         return sum(self.versions.values())
 
     @property
-    def error_count(self) -> int:
-        return sum(count for code, count in self.errors.items() if code is not ErrorCode.none)
-
-    @property
     def remote_s(self) -> float:
         return self.total_s - self.local_s
 

@@ -36,18 +36,6 @@ class KeyRun(NamedTuple):
             yield None if self.prefix is None else self.prefix + end, value
 
 
-def read_keys_and_values(
-    buffer: bytes | memoryview, header: BatchHeader, position: int = 0
-) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Yield key and value of each record of the batch at `position`; the CRC is not checked.
-
-    Raises:
-        CorruptBatchError, KafkaError: as `read_key_runs`.
-    """
-    for run in read_key_runs(buffer, header, position):
-        yield from run.keys_and_values()
-
-
 def read_key_runs(buffer: bytes | memoryview, header: BatchHeader, position: int = 0) -> Iterator[KeyRun]:
     """Yield the records of the batch at `position` in runs of one or more; the CRC is not checked.
 

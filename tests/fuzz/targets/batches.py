@@ -27,9 +27,9 @@ from sparklog.protocol.records.batch import (
 from sparklog.protocol.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.protocol.records.codecs import Codec, compress, decompress, decompressed_pieces
 from sparklog.protocol.records.decode import decode_batches
-from sparklog.protocol.records.key_values import read_keys_and_values
 from tests.fuzz.finding import expect
 from tests.fuzz.targets import Target
+from tests.key_values import read_keys_and_values
 
 REPAIR, COMPRESS, KEYS, RECOMPRESS = 0x01, 0x02, 0x04, 0x08
 LIMIT_BYTES = 1 << 20

@@ -58,7 +58,7 @@ def target() -> Target:
         coming = _behind_handshake(client, loop, connected, kind, rest) if kind else rest
         serving.take_in(connected, connection, coming, _PIECES[mode >> 4 & 0x03])
         expect(connected.closed and not loop.readers and not loop.writers, "something is left of it")
-        expect(not handshakes.under_way_count, "its handshake is still under way")
+        expect(not handshakes._under_way, "its handshake is still under way")
 
     return take
 

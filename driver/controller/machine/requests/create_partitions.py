@@ -11,11 +11,8 @@ from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.mutation_quota import MutationQuota
 from sparklog.driver.controller.machine.placement import Load, place, validate_manual_assignment
-from sparklog.driver.controller.machine.requests.create_topics import (
-    MAX_PARTITIONS_PER_REQUEST,
-    new_partition,
-    too_many_partitions,
-)
+from sparklog.driver.controller.machine.requests.create_topics import new_partition, too_many_partitions
+from sparklog.node.apis.parts import MAX_PARTITIONS_PER_REQUEST
 from sparklog.node.metadata.image import TopicImage
 from sparklog.node.metadata.schemas import MetadataRecord
 from sparklog.node.metadata.topic_names import is_internal_topic

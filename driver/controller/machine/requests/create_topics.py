@@ -22,6 +22,7 @@ from sparklog.driver.controller.machine.controller_result import ControllerResul
 from sparklog.driver.controller.machine.mutation_quota import MutationQuota
 from sparklog.driver.controller.machine.placement import Load, place, validate_manual_assignment
 from sparklog.driver.controller.machine.requests.table_names import TableNames
+from sparklog.node.apis.parts import MAX_PARTITIONS_PER_REQUEST
 from sparklog.node.apis.topics import CREATE_TOPICS
 from sparklog.node.config import TOPIC_KEYS, BrokerConfig, TopicConfig, checked_topic_config
 from sparklog.node.config.topic import TOPIC_SYNONYMS
@@ -35,8 +36,6 @@ from sparklog.protocol.types import BrokerId
 
 logger = logging.getLogger(__name__)
 
-MAX_PARTITIONS_PER_REQUEST: Final = 10_000
-"""As in Kafka: bounds the batch that one request can make."""
 LOGGED_TOPICS: Final = 100
 """The most topics of one request that are logged one by one."""
 

@@ -53,10 +53,6 @@ class TlsHandshakes:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tls-handshake")
         self._under_way: dict[HandshakingConnection, asyncio.TimerHandle] = {}
 
-    @property
-    def under_way_count(self) -> int:
-        return len(self._under_way)
-
     def begin(self, connection: HandshakingConnection) -> TlsStream:
         """Return the stream of a connection that begins with its handshake."""
         if len(self._under_way) >= MAX_HANDSHAKES:

@@ -118,13 +118,13 @@ class IndexFile:
                 self._write(self._open().fileno())
 
     def trim(self, *, is_needed: bool) -> None:
-        """Write all entries, cut the file to them and end appending.
+        """Write all entries and cut the file to them, before `end_appending`.
 
         With `is_needed` there is a file afterwards, even without entries: a segment with records has one, and
         so has a cleaned segment, whose files Kafka renames all.
 
         Raises:
-            OSError: the file cannot be written or cut.
+            OSError: the file cannot be opened, written or cut; more entries may be added.
         """
         with self._lock:
             if not self._is_writable or self._released:
@@ -134,6 +134,10 @@ class IndexFile:
                 file = self._open()
                 self._write(file.fileno())
                 os.ftruncate(file.fileno(), self.entry_count * self.ENTRY.size)
+
+    def end_appending(self) -> None:
+        """Close the trimmed file until the next look-up; no entries are added."""
+        with self._lock:
             self._is_writable = False
             self._file = None
 

@@ -465,14 +465,14 @@ class Log:
 
     def _append_run(self, view: memoryview, headers: list[BatchHeader], now_ms: TimestampMs) -> None:
         changed = False
-        latest = self.epochs.latest
+        latest, entries = self.epochs.latest, self.epochs.entries
         for header in headers:
             leader_epoch = header.partition_leader_epoch
             if leader_epoch != latest and leader_epoch >= 0 and (latest is None or leader_epoch > latest):
                 changed |= self.epochs.assign(leader_epoch, header.base_offset)
                 latest = leader_epoch
         if changed:
-            self.write_epochs()
+            self._write_assigned_epochs(entries)
         self._append([view], len(view), headers, view, now_ms)
 
     def _append(
@@ -511,8 +511,20 @@ class Log:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
+        entries = self.epochs.entries
         if self.epochs.assign(leader_epoch, self.log_end_offset):
+            self._write_assigned_epochs(entries)
+
+    def _write_assigned_epochs(self, before: Sequence[EpochEntry]) -> None:
+        """Write the epochs; return to those `before` if that fails, so that the next append writes them.
+
+        After a kill recovery takes a last batch of an epoch that the file lacks for a damaged one.
+        """
+        try:
             self.write_epochs()
+        except KafkaError:
+            self.epochs.replace(before)
+            raise
 
     def write_epochs(self) -> None:
         """Write the leader epochs to their checkpoint file.
@@ -565,6 +577,9 @@ class Log:
         except OSError as error:
             self.is_torn = True
             raise storage_error(action, error) from error
+        except KafkaError as error:
+            self.is_torn |= error.error_code is ErrorCode.kafka_storage_error
+            raise
 
     # --- reading, in any thread -----------------------------------------------------------------------
 

@@ -151,11 +151,13 @@ class Segment:
         """Append the largest timestamp to the time index and cut the indexes to size.
 
         Raises:
-            OSError: the indexes cannot be written.
+            OSError: the indexes cannot be written; the segment may be appended to as before.
         """
         self.time_index.maybe_append(self.max_timestamp_ms, self.offset_of_max_timestamp)
         for index in (self.time_index, self.offset_index):
             index.trim(is_needed=bool(self.size_bytes or self.name_suffix))
+        self.time_index.end_appending()
+        self.offset_index.end_appending()
         self.positions.forget_older()
 
     def append(
@@ -436,15 +438,13 @@ class Segment:
 
     def close_indexes(self) -> None:
         """Close the indexes' descriptors until the next look-up: most segments are rarely read."""
-        self.offset_index.close()
-        self.time_index.close()
-        self.transaction_index.close()
+        for index in (self.offset_index, self.time_index, self.transaction_index):
+            index.close()
 
     def release(self) -> None:
         """Close the indexes for good, without changing them; a file closes with its last reader."""
-        self.offset_index.release()
-        self.time_index.release()
-        self.transaction_index.release()
+        for index in (self.offset_index, self.time_index, self.transaction_index):
+            index.release()
 
     def __repr__(self) -> str:
         return f"Segment(base_offset={self.base_offset}, size_bytes={self.size_bytes})"

@@ -1,6 +1,7 @@
 """Replicas whose logs were cut and whose producers are still being read, beside a loop that goes on."""
 
 import asyncio
+import errno
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
 from sparklog.protocol.types import TopicPartition
 from tests.unit.executor.brokers import Brokers, until, with_brokers
+from tests.unit.executor.logs.test_disk_failures import failing
 from tests.unit.executor.requests import batch, fetch, produce, rows
 from tests.unit.sparklog.node.storage.calls import calls_of
 
@@ -172,6 +174,22 @@ async def test_directory_that_fails_while_producers_are_loaded_stays_offline(bro
         may_go_on.set()
     await brokers.stop(0)
     assert (replica.offline, replica.follower_state, replica.leadership) == (True, None, None)
+
+
+@with_brokers()
+async def test_producers_that_cannot_be_loaded_for_lack_of_memory_are_loaded_later(brokers: Brokers) -> None:
+    """The replica served nothing, and fetched nothing, until the broker was started again."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    for offset, records in ((0, sent(0)), (1, sent(0, producer_id=8))):
+        assert await answer(brokers, 0, topic_id, records) == (ErrorCode.none, offset)
+    replica = brokers.replica(0, topic_id)
+    replica.log.truncate_to(1)
+    assert replica.log.loading is not None
+    with failing("pread", errno.ENOMEM, of="/t-0/") as refused:
+        replica.load_producers()
+        await until(lambda: bool(refused), "the load that was refused")
+    await until(lambda: replica.log.loading is None, "the load")
+    assert (list(replica.log.producers.producers), replica.offline) == ([7], False)
 
 
 @asynccontextmanager

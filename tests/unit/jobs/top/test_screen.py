@@ -124,13 +124,17 @@ def a_tab(pages: dict[str, Any]) -> Iterator[str]:
 
 def test_once_prints_the_overview_and_ends(capsys: pytest.CaptureFixture[str]) -> None:
     """For scripts, and for a look by ssh."""
-    pages = {"/log/json/": as_json(STATUS), "/log/groups/json/": {"group_count": None, "groups": []}}
+    pages = {"/log/json/": as_json(STATUS), "/log/groups/json/": {"group_count": 0, "groups": []}}
     with a_tab(pages) as url:
         assert main(["--once", f"{url}/"]) == 0
     assert capsys.readouterr().out.startswith(f"Cluster {STATUS.cluster_id} ")
 
 
-@pytest.mark.parametrize("pages", [{}, {"/log/json/": 1}], ids=["not yet", "no groups"])
+@pytest.mark.parametrize(
+    "pages",
+    [{}, {"/log/json/": 1}, {"/log/json/": {"failure": "x"}}, {"/log/json/": {}}],
+    ids=["not yet", "another page", "failed", "no groups"],
+)
 def test_address_without_a_tab_is_one_line(pages: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     """A stack trace says nothing to an operator who has mistyped a port."""
     with a_tab(pages) as url:

@@ -261,6 +261,27 @@ def test_surplus_broker_without_a_session_is_unregistered_only_after_a_long_abse
     assert cluster.controller.unregister_drained((), cluster.now_ms + AWAY_MS).records != []
 
 
+def test_surplus_broker_without_a_session_is_unregistered_at_once_if_its_job_ends(
+    cluster: Conversation,
+) -> None:
+    """It cannot be asked to shut down, and a change of the size waited a minute for it."""
+    resize(cluster, 4)
+    cluster.tick()
+    cluster.take(cluster.controller.broker_gone(4, cluster.epoch(4)))
+    cluster.take(cluster.controller.shut_down_broker(4, "it has no job"))
+    assert cluster.controller.unregister_drained((4,), cluster.now_ms).records == [], "it votes"
+    cluster.take(cluster.controller.unregister_drained((), cluster.now_ms))
+    assert sorted(cluster.image.brokers) == [0, 1, 2, 3]
+
+
+def test_surplus_broker_whose_job_ends_stays_registered_while_it_has_a_session(cluster: Conversation) -> None:
+    """It comes to the end of its controlled shutdown by its heartbeats, which need the registration."""
+    resize(cluster, 4)
+    cluster.tick()
+    cluster.take(cluster.controller.shut_down_broker(4, "the cluster becomes smaller"))
+    assert cluster.controller.unregister_drained((), cluster.now_ms).records == []
+
+
 def test_broker_of_a_rack_that_stays_ends_only_while_all_that_stay_are_in_sync() -> None:
     """Its rack's job is started again: with another replica out of sync, a partition would go offline."""
     cluster = Conversation(broker_session_timeout_ms="600000")

@@ -14,7 +14,7 @@ def names_in(request: CreateTopicsRequest | None) -> list[str]:
 
 def test_auto_created_topics_under_way_are_not_asked_for_again() -> None:
     """Every client of a new topic asks for it, several times a second."""
-    topics = AutoCreatedTopics(10, BrokerConfig())
+    topics = AutoCreatedTopics(BrokerConfig(), max_topics=10, max_partitions=100)
     first = topics.request_for(["a", "b", "a"])
     assert first is not None
     assert names_in(first) == ["a", "b"]
@@ -25,13 +25,33 @@ def test_auto_created_topics_under_way_are_not_asked_for_again() -> None:
 
 def test_auto_created_topics_are_bounded_until_answers_come() -> None:
     """A client that invents names must not fill the memory of whoever it asks."""
-    topics = AutoCreatedTopics(2, BrokerConfig())
+    topics = AutoCreatedTopics(BrokerConfig(), max_topics=2, max_partitions=100)
     first = topics.request_for(["a", "b", "c"])
     assert first is not None
     assert names_in(first) == ["a", "b"]
     assert topics.request_for(["c"]) is None
     topics.answered(first)
     assert names_in(topics.request_for(["c"])) == ["c"]
+
+
+def test_auto_created_topics_have_no_more_partitions_than_one_request_may_create() -> None:
+    """The controller refuses a larger request as a whole, and so again each time that the client asks."""
+    config = BrokerConfig.from_mapping({"num.partitions": "40"})
+    topics = AutoCreatedTopics(config, max_topics=10, max_partitions=100)
+    names = ["a", "b", "c", "d"]
+    first = topics.request_for(names)
+    assert first is not None
+    assert names_in(first) == ["a", "b"]
+    assert topics.request_for(names) is None
+    topics.answered(first)
+    assert names_in(topics.request_for(names[2:])) == ["c", "d"]
+
+
+def test_auto_created_topic_with_more_partitions_than_are_created_at_a_time_comes_alone() -> None:
+    """A topic changes as a whole, so it is created, or refused, by the controller's own limit."""
+    config = BrokerConfig.from_mapping({"num.partitions": "101"})
+    topics = AutoCreatedTopics(config, max_topics=10, max_partitions=100)
+    assert names_in(topics.request_for(["a", "b"])) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +64,7 @@ def test_auto_created_topic_of_a_coordinator_is_as_its_keys_say(racks: int, repl
         {"offsets.topic.num.partitions": "7", "transaction.state.log.min.isr": "1"}, racks=racks
     )
     names = [CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, "a"]
-    request = AutoCreatedTopics(10, config).request_for(names)
+    request = AutoCreatedTopics(config, max_topics=10, max_partitions=100).request_for(names)
     assert request is not None
     shown = [
         (

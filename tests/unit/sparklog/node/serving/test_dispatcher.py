@@ -17,6 +17,7 @@ from sparklog.node.acls.acl import Principal
 from sparklog.node.serving.admission import OPEN, Admission
 from sparklog.node.serving.authentication import Authentication
 from sparklog.node.serving.listener import Listener
+from sparklog.node.serving.request_metrics import ApiMetrics
 from sparklog.node.serving.requests import ANONYMOUS, NO_RESPONSE, Api, Deferred, Handler, Request, Response
 from sparklog.node.serving.throttling import NO_THROTTLE, unthrottled
 from sparklog.node.serving.turns import held
@@ -39,6 +40,10 @@ from tests.unit.sparklog.node.serving.serving import (
 from tests.unit.sparklog.protocol.codec.fixed.requests import produce
 
 DENIED = KafkaError(ErrorCode.group_authorization_failed, "not yours")
+
+
+def error_count(metrics: ApiMetrics) -> int:
+    return sum(count for code, count in metrics.errors.items() if code is not ErrorCode.none)
 
 
 def refuse_heartbeat(request: Request, error: KafkaError) -> Any:
@@ -243,7 +248,10 @@ def test_error_that_escapes_a_handler_is_the_answer_where_the_api_has_one(
                     error_code,
                     1_000 * generation_id,
                 )
-            assert (listener.metrics.of("Heartbeat").count, listener.metrics.of("Heartbeat").error_count) == (
+            assert (
+                listener.metrics.of("Heartbeat").count,
+                error_count(listener.metrics.of("Heartbeat")),
+            ) == (
                 2,
                 2,
             )
@@ -265,7 +273,7 @@ def test_error_of_a_mistake_closes_the_connection_even_where_the_api_has_an_answ
         ):
             async with serving({ApiKey.HEARTBEAT: Api(0, 4, handler, refuse=refuse)}) as listener:
                 assert await ask(listener, heartbeat()) is None
-                assert listener.metrics.of("Heartbeat").error_count == 1
+                assert error_count(listener.metrics.of("Heartbeat")) == 1
 
     run(scenario())
 
@@ -305,7 +313,7 @@ def test_metrics_of_requests_answered_at_once_have_no_waiting() -> None:
             assert (metrics.count, metrics.total_s) == (0, 0)
             for _ in range(3):
                 await ask(listener, heartbeat())
-            assert (metrics.count, metrics.error_count) == (3, 0)
+            assert (metrics.count, error_count(metrics)) == (3, 0)
             assert 0 < metrics.local_s == pytest.approx(metrics.total_s)
 
     run(scenario())
@@ -337,7 +345,7 @@ def test_metrics_of_requests_that_wait_say_so_whichever_way_they_do() -> None:
             async with serving({ApiKey.HEARTBEAT: Api(0, 4, handler)}) as listener:
                 await ask(listener, heartbeat())
                 metrics = listener.metrics.of("Heartbeat")
-                assert (metrics.count, metrics.error_count) == (1, 0)
+                assert (metrics.count, error_count(metrics)) == (1, 0)
                 assert metrics.remote_s >= 0.001
                 assert 0 < metrics.local_s < metrics.total_s
 
@@ -397,6 +405,6 @@ def test_metrics_count_an_answer_with_an_error_and_a_closed_connection_as_errors
             client.send(*(heartbeat(generation_id) for generation_id in range(5)))
             await client.reader.read()
             metrics = listener.metrics.of("Heartbeat")
-            assert (metrics.count, metrics.error_count) == (5, 2)
+            assert (metrics.count, error_count(metrics)) == (5, 2)
 
     run(scenario())

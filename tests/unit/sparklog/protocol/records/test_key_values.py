@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sparklog.protocol.records.batch import HEADER_BYTES, CorruptBatchError, header_bytes, read_header
 from sparklog.protocol.records.builder import SimpleRecord, build_batch, read_records
 from sparklog.protocol.records.codecs import Codec
-from sparklog.protocol.records.key_values import read_key_runs, read_keys_and_values
+from sparklog.protocol.records.key_values import read_key_runs
+from tests.key_values import read_keys_and_values
 
 _fields = st.none() | st.binary(max_size=200)
 _records = st.lists(

@@ -69,6 +69,7 @@ def test_index_entries_wherever_they_are_are_found_as_in_a_list(
             below = [entry for entry in expected if entry.last_offset <= offset]
             assert index.lookup(offset) == (below[-1] if below else None)
     index.trim(is_needed=True)
+    index.end_appending()
     content = b"".join(OffsetIndex.ENTRY.pack(entry[0] - 100, entry[1]) for entry in expected)
     assert path.read_bytes() == content
 
@@ -194,6 +195,33 @@ def test_append_whose_index_files_cannot_be_opened_leaves_no_entries_of_it(
     found = log.offset_for_timestamp(late_ms - 1, log.log_end_offset)
     assert found is not None
     assert found.offset == end
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_segment_is_appended_to_when_its_indexes_could_not_be_trimmed_for_a_roll(
+    log: Log, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """For lack of a descriptor one of them was closed for appending and the other was not."""
+    for number in range(10):
+        append(log, number)
+    real = os.open
+
+    def fails(path: Any, *arguments: Any) -> int:
+        if str(path).endswith(suffix):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+        return real(path, *arguments)
+
+    monkeypatch.setattr(os, "open", fails)
+    with pytest.raises(KafkaError, match="roll"):
+        log.roll(START_MS)
+    monkeypatch.setattr(os, "open", real)
+    for number in range(10, 20):
+        append(log, number)
+    log.roll(START_MS)
+    sealed = log.segments.all[0]
+    for index in (sealed.offset_index, sealed.time_index):
+        assert index.entry_count == 19
+        assert index.path.stat().st_size == 19 * index.ENTRY.size
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
