@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long pytest check check-spark serve bench simulate examples chaos fuzz package lock clean \
-	kafka-answers compiled quick-start
+	kafka-answers compiled quick-start test-compiled
 
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -17,6 +17,10 @@ READY := $(VENV)/.ready
 SPARK_ENVIRONMENT := $(VENV)/spark-environment.sh
 # Written when the tests that there are were compiled.
 COLLECTED := .pytest_cache/collected
+# With COMPILED=1 `make package` and `make bench` have the brokers' hot modules as extensions, for which mypyc takes
+# minutes: this copy of the sources has them in place.
+COMPILED ?=
+TREE := build/compiled
 # Where the archive of Spark's classes lies, and the properties that name it; gone, all goes on without.
 SPARK_ARCHIVE := $(VENV)/spark
 # Spark without its zips of Python sources, which it would put before what is installed here: every Python process
@@ -62,6 +66,10 @@ check: $(READY)  ## the part of the tests that runs nothing: lint, format, types
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.house.prose
 
+TESTS ?=
+test-compiled: $(SPARK_ENVIRONMENT)  ## tests over the compiled wheel: those of its modules, or TESTS="tests/compat/test_failover.py"
+	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m tests.compiled $(TESTS)
+
 VERSION ?= 4.0.5
 INTERPRETER ?= $(BIN)/python
 # What goes over the locked versions, say PACKAGES="numpy 'pandas>=3'".
@@ -94,8 +102,8 @@ check-spark: $(SPARK_ENVIRONMENT)  ## the tests of Spark in another environment:
 	exec $$environment/bin/python -m pytest $(SPARK_TESTS)
 
 CASES ?=
-bench: quick-start  ## an hour beside Apache Kafka and Spark's connector, which writes the pages' figures; RESUME=1; CASES=...
-	@source $(SPARK_ENVIRONMENT) && exec $(BIN)/python -m benchmarks --publish $(if $(RESUME),--resume) $(CASES)
+bench: quick-start $(if $(COMPILED),$(TREE)/.ready)  ## an hour beside Apache Kafka and Spark's connector, which writes the pages' figures; RESUME=1; CASES=...; COMPILED=1
+	@source $(SPARK_ENVIRONMENT) && $(if $(COMPILED),PYTHONPATH='$(abspath $(TREE))') exec $(BIN)/python -m benchmarks --publish $(if $(RESUME),--resume) $(CASES)
 
 SEEDS ?= 1000
 FROM ?= 0
@@ -123,13 +131,23 @@ $(VENV)/.fuzz: $(READY) requirements-fuzz.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-fuzz.txt
 	@touch $@
 
-package: $(READY)  ## the wheel, and an executor environment as an archive, in dist/; for INTERPRETER=python3.13
+package: $(READY) $(if $(COMPILED),$(TREE)/.ready)  ## the wheel, and an archive for executors, in dist/; INTERPRETER=python3.13; COMPILED=1
 	@rm -rf build/environment && mkdir -p dist
 	$(BIN)/python -m hatchling build --target wheel --directory dist
 	$(BIN)/uv pip install --quiet --no-config --python $(INTERPRETER) --target build/environment \
-		--constraint requirements.txt dist/sparklog-*.whl
+		--constraint requirements.txt $(if $(COMPILED),dist/compiled,dist)/sparklog-*.whl
 	tar --create --directory build/environment --use-compress-program 'gzip -1' --file dist/sparklog-environment.tar.gz .
 	@echo "dist/sparklog-environment.tar.gz holds sparklog and all it needs (docs/deploy.md says how to ship it)"
+
+# A wheel whose hot modules are extensions, in dist/compiled. They are made in a copy: beside the sources they would hide
+# every change of these. The hook takes pyproject.toml away while mypyc runs, so mypyc's settings have another name.
+# The wheel has the sources, too: another version of Python, and a zip on the path, use them.
+$(TREE)/.ready: pyproject.toml $(shell find sparklog/ driver executor jobs -name '*.py') | $(READY)
+	@rm -rf $(TREE) dist/compiled && mkdir -p $(TREE)
+	@cp --recursive --dereference sparklog pyproject.toml README.md LICENSE $(TREE)/ && cp pyproject.toml $(TREE)/mypyc.toml
+	cd $(TREE) && HATCH_BUILD_HOOK_ENABLE_MYPYC=true $(abspath $(BIN))/python -m hatchling build --target wheel \
+		--directory $(abspath dist)/compiled
+	@touch $@
 
 lock: $(READY)  ## write the locked requirements anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --no-header --no-annotate --no-emit-index-url \

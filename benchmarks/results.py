@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -51,7 +52,7 @@ class Origin:
     @classmethod
     def here(cls, unchanged: Sequence[Path]) -> Self:
         """Return that of this tree, whose changes in the files of `unchanged` do not count."""
-        return cls(_commit(unchanged), _machine(), time.strftime("%Y-%m-%d", time.gmtime()))
+        return cls(_commit(unchanged) + _form(), _machine(), time.strftime("%Y-%m-%d", time.gmtime()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,13 @@ def _commit(unchanged: Sequence[Path]) -> str:
     except (OSError, subprocess.CalledProcessError):  # the sources without their history
         return UNKNOWN
     return f"{commit} with changes" if changes else commit
+
+
+def _form() -> str:
+    """Return ", compiled" where the processes of a cluster import the extensions of the compiled wheel."""
+    code = "import sparklog.node.serving.connection as hot; print(hot.__file__)"
+    imported = subprocess.run([sys.executable, "-P", "-c", code], check=True, capture_output=True, text=True)
+    return ", compiled" if imported.stdout.strip().endswith(".so") else ""
 
 
 def _git(*arguments: str) -> str:

@@ -72,6 +72,8 @@ def _side(name: str, tree: Path) -> Iterator[Side]:
     with tempfile.TemporaryDirectory(prefix="sparklog-microscope-") as directory:
         (Path(directory) / "sparklog").symlink_to(tree / "sparklog")
         (Path(directory) / "benchmarks").symlink_to(_HERE / "benchmarks")
+        for shared in tree.glob("sparklog__mypyc.*"):
+            (Path(directory) / shared.name).symlink_to(shared)
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "benchmarks.microscope.side"],
             cwd=directory,
@@ -96,7 +98,8 @@ def _measure(
     batches, in_flight = options.batches, options.in_flight
     for side in sides:
         side.ask("plain", case, batches, in_flight)
-    rounds = [("plain", batches)] * options.rounds + [("phases", batches)] * 2 + [("calls", batches // 5)]
+    phases = [] if options.compiled else [("phases", batches)] * 2
+    rounds = [("plain", batches)] * options.rounds + phases + [("calls", batches // 5)]
     for number, (mode, count) in enumerate(rounds):
         for side in sides[:: -1 if number % 2 else 1]:
             results[side.name].setdefault(mode, []).append(side.ask(mode, case, count, in_flight))
@@ -111,25 +114,31 @@ def _rows(of_side: dict[str, list[Any]]) -> dict[str, float]:
     total = statistics.median(one["total"] for one in plain)
     rows = {
         "all CPU": total,
+        "lowest all CPU": min(one["total"] for one in plain),
         "other threads": statistics.median(one["other threads"] for one in plain),
     }
+    if "phases" in of_side:
+        rows.update(_phases(of_side["phases"], 1_000 * (total - rows["other threads"])))
+    for name, count in sorted(of_side["calls"][0].items(), key=lambda item: -item[1]):
+        rows[f"calls: {name}"] = count
+    rows["calls: all"] = sum(of_side["calls"][0].values())
+    return rows
+
+
+def _phases(rounds: list[Any], on_loops_ns: float) -> dict[str, float]:
+    """Return the microseconds of each phase in rounds with wrappers, and of a wrapper's call."""
     summed: dict[str, PhaseTime] = {}
-    count = len(of_side["phases"])
-    for one in of_side["phases"]:
+    count = len(rounds)
+    for one in rounds:
         for name, *figures in one["phases"]:
             _, *before = summed.get(name, PhaseTime(name, 0.0, 0.0, 0.0))
             summed[name] = PhaseTime(name, *(a + b / count for a, b in zip(before, figures, strict=True)))
-    on_loops_ns = 1_000 * (total - rows["other threads"])
     phases = without_wrappers(summed.values(), on_loops_ns)
-    for name in sorted(phases):
-        rows[name] = phases[name] / 1_000
+    rows = {name: phases[name] / 1_000 for name in sorted(phases)}
     calls = sum(phase.calls for phase in summed.values())
     rows["a wrapper's call"] = (
         (sum(phase.spent_ns for phase in summed.values()) - on_loops_ns) / calls / 1_000
     )
-    for name, count in sorted(of_side["calls"][0].items(), key=lambda item: -item[1]):
-        rows[f"calls: {name}"] = count
-    rows["calls: all"] = sum(of_side["calls"][0].values())
     return rows
 
 
@@ -154,7 +163,7 @@ def _print(case: str, results: dict[str, dict[str, list[Any]]]) -> None:
             cells.append(f"{_ratio(row, values, results):.2f}" if values[0] > 0 else "")
         print(f"| {row} | {' | '.join(cells)} |", flush=True)
     for name, of_side in results.items():
-        if missing := of_side["phases"][0]["missing"]:
+        if missing := of_side.get("phases", [{"missing": []}])[0]["missing"]:
             print(f"{name} does not have {', '.join(missing)}", file=sys.stderr)
 
 
@@ -171,18 +180,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="benchmarks.microscope")
     parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(CASES)}")
     parser.add_argument("--old", type=Path, help="another checkout, which is measured beside this one")
+    parser.add_argument(
+        "--compiled",
+        action="store_true",
+        help="measure what `make package COMPILED=1` made of this checkout, too",
+    )
     parser.add_argument("--rounds", type=int, default=5, help="rounds without wrappers")
     parser.add_argument("--batches", type=int, default=150, help="batches to each partition in a round")
     parser.add_argument("--in-flight", type=int, default=1, help="batches in flight to each partition")
     options = parser.parse_args()
     if unknown := set(options.cases) - set(CASES):
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    if options.compiled and options.old is not None:
+        parser.error("--compiled compares this checkout with itself, without --old")
     with ExitStack() as stack:
         trees = {"new": _HERE} if options.old is None else {"old": options.old.resolve(), "new": _HERE}
+        if options.compiled:
+            trees = {"interpreted": _HERE, "compiled": _HERE / "build" / "compiled"}
         sides = [stack.enter_context(_side(name, tree)) for name, tree in trees.items()]
         for side in sides:
-            idle = side.answer()["idle"]
-            print(f"{side.name}: {idle / 1e6:.1f} ms of CPU a second without load", file=sys.stderr)
+            up = side.answer()
+            if up["compiled"] != (side.name == "compiled"):
+                raise SystemExit(f"{side.name} is {'compiled' if up['compiled'] else 'interpreted'}")
+            print(f"{side.name}: {up['idle'] / 1e6:.1f} ms of CPU a second without load", file=sys.stderr)
         for case in options.cases or _USUAL_CASES:
             _print(case, _measure(sides, case, options))
 

@@ -110,7 +110,7 @@ class ApiMetrics:
         histograms[network.TOTAL_TIME].total = self.total_s
         histograms[network.LOCAL_TIME].total = self.local_s
         histograms[network.REMOTE_TIME].total = self.remote_s
-        histograms[network.REQUEST_BYTES].total = self._total_bytes
+        histograms[network.REQUEST_BYTES].total = float(self._total_bytes)
         for metric, histogram in histograms.items():
             samples.append(Sample(self._names[metric], Kind.HISTOGRAM, histogram.read(now_ms, count)))
         self._samples, self._samples_count = samples, count

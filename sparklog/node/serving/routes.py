@@ -10,8 +10,8 @@ no second one before it has logged in (`machine/authenticator.py`).
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from types import CoroutineType, coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from types import coroutine
 from typing import Any, Final, Protocol, cast
 
 from kio.schema.api_versions.v0 import response as v0
@@ -203,10 +203,10 @@ def _under(look: Callable[[], None], handler: Handler) -> Handler:
     def handle(request: Request) -> Any:
         look()
         answer = handler(request)
-        return looked_after(answer) if type(answer) is CoroutineType else answer
+        return looked_after(answer) if isinstance(answer, Coroutine) else answer
 
     async def looked_after(answer: Any) -> Any:
-        while type(answer) is CoroutineType:
+        while isinstance(answer, Coroutine):
             answer = await with_looks(answer)
         return answer
 

@@ -22,7 +22,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from time import perf_counter
-from types import CoroutineType, coroutine
+from types import coroutine
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from sparklog.node.loop.turn_loop import at_turn_end
@@ -152,7 +152,7 @@ def is_awaitable(result: Any) -> bool:
 
 def give_up(awaitable: Any) -> None:
     """Abandon the awaitable of a response that has lost its receiver."""
-    if type(awaitable) is CoroutineType:
+    if isinstance(awaitable, Coroutine):  # also of a compiled module, which has another type of them
         awaitable.close()
     elif asyncio.isfuture(awaitable):
         awaitable.cancel()

@@ -147,7 +147,9 @@ def storage_errors(action: str) -> Iterator[None]:
 
 
 def storage_error(action: str, error: OSError) -> KafkaError:
-    return KafkaError(ErrorCode.kafka_storage_error, f"cannot {action}: {error}")
+    failure = KafkaError(ErrorCode.kafka_storage_error, f"cannot {action}: {error}")
+    failure.__cause__ = error  # of a compiled module `raise from` sets none
+    return failure
 
 
 def system_error(error: BaseException | None) -> OSError | None:

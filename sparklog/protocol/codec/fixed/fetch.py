@@ -37,7 +37,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 from uuid import UUID
 
 from sparklog.protocol.codec.apis import ApiKey, request_type, response_type
@@ -107,6 +107,7 @@ class ForgottenTopic(NamedTuple):
 
 class FollowerFetchRequest(FixedRequest):
     __slots__ = (
+        "api_version",
         "forgotten_topics_data",
         "max_bytes",
         "max_wait",
@@ -117,8 +118,7 @@ class FollowerFetchRequest(FixedRequest):
         "topics",
     )
 
-    api_key = ApiKey.FETCH
-    api_version = FETCH_VERSION
+    api_key: ClassVar[int] = ApiKey.FETCH
     isolation_level: Final = 0
     rack_id: Final = ""
 
@@ -133,6 +133,7 @@ class FollowerFetchRequest(FixedRequest):
         topics: Sequence[AskedTopic],
         forgotten_topics_data: Sequence[ForgottenTopic] = (),
     ) -> None:
+        self.api_version = FETCH_VERSION
         self.replica_state = replica_state
         self.max_wait = max_wait
         self.min_bytes = min_bytes

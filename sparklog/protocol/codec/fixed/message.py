@@ -16,7 +16,7 @@ Rules kept:
 from collections.abc import Callable
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 from uuid import UUID
 
 from sparklog.protocol.codec.encoder import Chunk
@@ -35,7 +35,7 @@ class FixedRequest:
 
     __slots__ = ()
 
-    api_key: int
+    api_key: ClassVar[int]
     api_version: int
 
     def entity(self) -> Any:

@@ -30,7 +30,7 @@ from functools import partial
 from importlib import import_module
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 from uuid import UUID
 
 from sparklog.protocol.codec.apis import ApiKey, request_type, response_type
@@ -112,7 +112,7 @@ class PartitionProduce(FixedRequest):
 
     __slots__ = ("acks", "api_version", "encoded_topic", "index", "records", "timeout", "topic")
 
-    api_key = ApiKey.PRODUCE
+    api_key: ClassVar[int] = ApiKey.PRODUCE
     transactional_id: Final = None
 
     def __init__(
@@ -249,8 +249,6 @@ class PartitionProduced(FixedResponse):
 
     __slots__ = ("base_offset", "log_append_time_ms", "log_start_offset", "request")
 
-    success_count = 1
-
     def __init__(
         self,
         request: PartitionProduce,
@@ -262,6 +260,10 @@ class PartitionProduced(FixedResponse):
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.log_start_offset = log_start_offset
+
+    @property
+    def success_count(self) -> int:
+        return 1
 
     def entity(self) -> Any:
         request, append_time_ms = self.request, self.log_append_time_ms

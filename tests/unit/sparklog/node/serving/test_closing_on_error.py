@@ -32,6 +32,7 @@ def lacks_memory(*of: Any) -> Any:
     raise MemoryError("no room")
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(
     ("where", "what", "server", "client"),
     [

@@ -264,6 +264,7 @@ def test_flood_of_key_updates_is_stood_and_what_follows_is_answered(tmp_path: Pa
     run(scenario())
 
 
+@pytest.mark.interpreted
 def test_time_that_decrypting_takes_is_the_connections_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else whoever sends what is dear to decrypt has more of the loop than others."""
     monkeypatch.setattr(tls_connection, "NOTED_WORK_S", -1.0)

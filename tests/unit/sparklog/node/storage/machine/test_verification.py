@@ -229,6 +229,7 @@ class CountedOffset(int):
         return int.__eq__(self, other)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("from_front", [True, False])
 def test_last_stable_offset_costs_as_much_with_many_open_transactions_as_with_few(from_front: bool) -> None:
     """It is asked for with every fetch of a consumer, and an append may end any of them."""
