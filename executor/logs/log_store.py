@@ -7,7 +7,7 @@ All file work runs off the event loop. A directory whose disk fails goes offline
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -122,6 +122,29 @@ class LogStore:
                     directory, partial(directory.write_clean_shutdown, directory.previous_broker_epoch)
                 )
 
+    def begin(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        assigned_directory: UUID | None,
+    ) -> Log | None:
+        """Begin the log of a partition of which nothing lies here, without touching a disk.
+
+        None if something does, or other work on files comes before: `open` has to look at it.
+
+        Raises:
+            KafkaError: kafka_storage_error: all directories have failed.
+        """
+        if self._work.is_busy or any(topic_partition in each for each in self._found()):
+            return None
+        return self._begin(topic_partition, topic_id, config, assigned_directory)
+
+    def _found(self) -> Iterator[Collection[TopicPartition]]:
+        yield from (self._loaded, self._unnamed, self._futures)
+        for directory in self.online:
+            yield directory.unreadable
+
     async def open(
         self,
         topic_partition: TopicPartition,
@@ -165,6 +188,15 @@ class LogStore:
         left = await self._promote(topic_partition, topic_id, assigned_directory)
         if left is not None:
             return left, 0
+        return self._begin(topic_partition, topic_id, config, assigned_directory), 0
+
+    def _begin(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        assigned_directory: UUID | None,
+    ) -> Log:
         directory = (
             self._preferred_directory(topic_partition)
             # After a restart a log without records belongs where it was: nothing there says so.
@@ -172,7 +204,7 @@ class LogStore:
             or self._least_used()
         )
         self._log_counts[directory.path] += 1
-        return directory.begin_log(topic_partition, topic_id, config, wall_clock_ms()), 0
+        return directory.begin_log(topic_partition, topic_id, config, wall_clock_ms())
 
     async def _promote(
         self, topic_partition: TopicPartition, topic_id: UUID, assigned_directory: UUID | None
@@ -360,6 +392,11 @@ class WorkInOrder:
     def __init__(self) -> None:
         self._last: asyncio.Task[None] | None = None
         self._has_failed = asyncio.Event()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether work is not done yet."""
+        return self._last is not None and not self._last.done()
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Do the work once all that was begun before is done."""

@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from sparklog.executor.loop.slices import in_slices
+from sparklog.executor.loop.slices import SLICE_ITEMS, in_slices
 from sparklog.executor.partitions.lease import Lease
 from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
 from sparklog.executor.partitions.machine.events import RegisteredBroker
@@ -51,6 +51,8 @@ FILES_WAIT_S: Final = 0.05
 """How long an image waits for its logs to be opened and deleted: a new topic is usually there with it."""
 OPENED_TOGETHER: Final = 64
 """How many logs are opened or deleted side by side: enough for the threads that do it."""
+BEGUN_TOGETHER: Final = 64
+"""How many new logs begin in a row, each with its replica: some milliseconds of work."""
 RECONFIGURED_TOGETHER: Final = 32
 """How many topics obey their new configurations in a row: to read one takes long."""
 RETRY_INTERVAL_MS: Final = 1000
@@ -66,6 +68,19 @@ class PartitionLogs(Protocol):
 
     def directory_id_of(self, log: Log) -> UUID | None:
         """Return the id of a log's directory."""
+
+    def begin(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        assigned_directory: UUID | None,
+    ) -> Log | None:
+        """Begin the log of a partition of which nothing is on a disk; None if something is, or may be.
+
+        Raises:
+            KafkaError: there is no disk.
+        """
 
     async def open(
         self,
@@ -173,7 +188,7 @@ class Roles:
         gone += moved_away
         self._reports.own_directories = self._logs.online_ids
         in_new_epoch: list[Replica] = []
-        missing = await self._take_up(image, assigned, in_new_epoch)
+        missing = await self._take_up(image, assigned, in_new_epoch, begins=not gone)
         _log_roles(in_new_epoch)
         # Not before the roles of the same image: a leader that is none any more must not obey a smaller
         # min.insync.replicas that was decided after it.
@@ -186,16 +201,21 @@ class Roles:
         image: MetadataImage,
         assigned: Sequence[tuple[TopicImage, int]],
         in_new_epoch: list[Replica],
+        *,
+        begins: bool = False,
     ) -> list[TopicIdPartition]:
-        """Lead or follow the partitions whose logs are open; return the others.
+        """Lead or follow the partitions whose logs are open, or need no file for now; return the others.
 
-        Replicas in new leader epochs are added to `in_new_epoch`.
+        Replicas in new leader epochs are added to `in_new_epoch`. With `begins` no log of this image has to
+        be deleted before, whose topic may have had the same name.
         """
         missing: list[TopicIdPartition] = []
-        async for part in in_slices(assigned):
+        async for part in in_slices(assigned, BEGUN_TOGETHER if begins else SLICE_ITEMS):
             for topic, partition in part:
                 key = TopicIdPartition(topic.topic_id, partition)
                 replica = self._table.get(*key)
+                if replica is None and begins:
+                    replica = self._begin(image, topic, partition)
                 if replica is None:
                     missing.append(key)
                     continue
@@ -310,6 +330,18 @@ class Roles:
             return None
         return topic, key.partition
 
+    def _begin(self, image: MetadataImage, topic: TopicImage, partition: int) -> Replica | None:
+        """Return the replica of a partition without a file; None if its log has to be opened."""
+        key = TopicIdPartition(topic.topic_id, partition)
+        assigned_directory = topic.partitions[partition].directory_of(self._host.broker_id)
+        settings = self._settings.of(image, topic.name)
+        name = TopicPartition(topic.name, partition)
+        try:
+            log = self._logs.begin(name, topic.topic_id, settings.log, assigned_directory)
+        except KafkaError:
+            return None
+        return None if log is None else self._opened(key, log, settings, high_watermark=0)
+
     async def _open(self, image: MetadataImage, topic: TopicImage, partition: int) -> None:
         settings = self._settings.of(image, topic.name)
         topic_partition = TopicPartition(topic.name, partition)
@@ -331,13 +363,19 @@ class Roles:
         if key in self._refused:
             del self._refused[key]
             logger.info("%s: its log could be opened at last", topic_partition)
+        self._opened(key, log, settings, high_watermark=high_watermark)
+
+    def _opened(
+        self, key: TopicIdPartition, log: Log, settings: PartitionSettings, *, high_watermark: Offset
+    ) -> Replica:
         directory_id = self._logs.directory_id_of(log)
         if directory_id is not None:
             self._reports.opened(key, directory_id, damaged=log.missing is not None)
-        replica = Replica(topic.topic_id, log, settings, self._host, high_watermark=high_watermark)
+        replica = Replica(key.topic_id, log, settings, self._host, high_watermark=high_watermark)
         if not self._lease.is_held:
             replica.suspend()
         self._table.add(replica)
+        return replica
 
     # --- which role -----------------------------------------------------------------------------
 

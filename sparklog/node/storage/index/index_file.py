@@ -59,8 +59,10 @@ def read_used(path: Path) -> bytes:
 class IndexFile:
     ENTRY: ClassVar[Struct]
 
-    def __init__(self, path: Path, base_offset: Offset) -> None:
-        self.path = path
+    def __init__(self, directory: Path, name: str, base_offset: Offset) -> None:
+        self.directory = directory
+        self.name = name
+        """The file's name in the directory."""
         self.base_offset = base_offset
         self.entry_count = 0
         self.max_entries = 0
@@ -77,6 +79,11 @@ class IndexFile:
         """Whether entries are added: the file is preallocated as soon as it is open."""
         self._released = False
         self._lock = Lock()
+
+    @property
+    def path(self) -> Path:
+        # Made when it is needed: most indexes of thousands of partitions have no file.
+        return self.directory / self.name
 
     @property
     def size_bytes(self) -> int:
@@ -159,7 +166,7 @@ class IndexFile:
             if path != self.path:
                 with suppress(FileNotFoundError):
                     self.path.rename(path)
-                self.path = path
+                self.directory, self.name = path.parent, path.name
 
     def sync(self) -> None:
         """Write and fsync all entries, unless the file was removed with its segment or does not exist yet.

@@ -28,6 +28,7 @@ from sparklog.node.storage.files import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     offset_file,
+    offset_name,
     sync_descriptor,
 )
 from sparklog.node.storage.index.offset_index import INDEXED_AT_ONCE, OffsetIndex, OffsetPosition
@@ -48,6 +49,7 @@ from sparklog.protocol.types import Offset, TimestampMs
 logger = logging.getLogger(__name__)
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+_INDEX_SUFFIXES: Final = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 _REBUILT_INTERVAL_BYTES: Final = 4096
 _WINDOW_BYTES: Final = 8192
 
@@ -93,9 +95,13 @@ class Segment:
         self.size_bytes = size_bytes
         self.name_suffix = name_suffix
         """Suffix of its files while it is not in its place; see `segment_files`."""
-        self.offset_index = OffsetIndex(self.path(OFFSET_INDEX_SUFFIX), base_offset)
-        self.time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), base_offset)
-        self.transaction_index = TransactionIndex(self.path(TRANSACTION_INDEX_SUFFIX), base_offset)
+        prefix = offset_name(base_offset, "")
+        offset_index, time_index, transaction_index = (
+            f"{prefix}{suffix}{name_suffix}" for suffix in _INDEX_SUFFIXES
+        )
+        self.offset_index = OffsetIndex(directory, offset_index, base_offset)
+        self.time_index = TimeIndex(directory, time_index, base_offset)
+        self.transaction_index = TransactionIndex(directory, transaction_index, base_offset)
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
         self.first_timestamp_ms: TimestampMs | None = None
@@ -431,8 +437,9 @@ class Segment:
     def move_to(self, directory: Path) -> None:
         """Set the directory after a rename."""
         self.directory = directory
-        for file in (self.file, self.offset_index, self.time_index, self.transaction_index):
-            file.path = directory / file.path.name
+        self.file.path = directory / self.file.path.name
+        for index in (self.offset_index, self.time_index, self.transaction_index):
+            index.directory = directory
 
     def close_indexes(self) -> None:
         """Close the indexes' descriptors until the next look-up: most segments are rarely read."""
