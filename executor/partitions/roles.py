@@ -31,6 +31,7 @@ from sparklog.executor.partitions.machine.events import RegisteredBroker
 from sparklog.executor.partitions.replica import Replica, ReplicaHost
 from sparklog.executor.partitions.settings import PartitionSettings, TopicSettings
 from sparklog.executor.partitions.table import PartitionTable
+from sparklog.node.loop.garbage import without_collections
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import (
     EMPTY_IMAGE,
@@ -50,9 +51,7 @@ logger = logging.getLogger(__name__)
 FILES_WAIT_S: Final = 0.05
 """How long an image waits for its logs to be opened and deleted: a new topic is usually there with it."""
 OPENED_TOGETHER: Final = 64
-"""How many logs are opened or deleted side by side: enough for the threads that do it."""
-BEGUN_TOGETHER: Final = 64
-"""How many new logs begin in a row, each with its replica: some milliseconds of work."""
+"""How many logs are opened or deleted side by side, or begin in a row: enough for the threads that do it."""
 RECONFIGURED_TOGETHER: Final = 32
 """How many topics obey their new configurations in a row: to read one takes long."""
 RETRY_INTERVAL_MS: Final = 1000
@@ -76,11 +75,7 @@ class PartitionLogs(Protocol):
         config: LogConfig,
         assigned_directory: UUID | None,
     ) -> Log | None:
-        """Begin the log of a partition of which nothing is on a disk; None if something is, or may be.
-
-        Raises:
-            KafkaError: there is no disk.
-        """
+        """Begin the log of a partition of which nothing is on a disk; None if something is, or may be."""
 
     async def open(
         self,
@@ -210,22 +205,36 @@ class Roles:
         be deleted before, whose topic may have had the same name.
         """
         missing: list[TopicIdPartition] = []
-        async for part in in_slices(assigned, BEGUN_TOGETHER if begins else SLICE_ITEMS):
-            for topic, partition in part:
-                key = TopicIdPartition(topic.topic_id, partition)
-                replica = self._table.get(*key)
-                if replica is None and begins:
-                    replica = self._begin(image, topic, partition)
-                if replica is None:
-                    missing.append(key)
-                    continue
-                registration = topic.partitions[partition]
-                if not replica.offline:
-                    leader_epoch = replica.leader_epoch
-                    self._change_role(replica, registration, self._settings.of(image, topic.name))
-                    if replica.leader_epoch != leader_epoch:
-                        in_new_epoch.append(replica)
-                self._reports.image_changed(key, registration)
+        async for part in in_slices(assigned, OPENED_TOGETHER if begins else SLICE_ITEMS):
+            with without_collections() as step:
+                missing += self._take_up_slice(image, part, in_new_epoch, begins=begins)
+                step.lasting_count = len(part)
+        return missing
+
+    def _take_up_slice(
+        self,
+        image: MetadataImage,
+        assigned: Sequence[tuple[TopicImage, int]],
+        in_new_epoch: list[Replica],
+        *,
+        begins: bool,
+    ) -> list[TopicIdPartition]:
+        missing: list[TopicIdPartition] = []
+        for topic, partition in assigned:
+            key = TopicIdPartition(topic.topic_id, partition)
+            replica = self._table.get(*key)
+            if replica is None and begins:
+                replica = self._begin(image, topic, partition)
+            if replica is None:
+                missing.append(key)
+                continue
+            registration = topic.partitions[partition]
+            if not replica.offline:
+                leader_epoch = replica.leader_epoch
+                self._change_role(replica, registration, self._settings.of(image, topic.name))
+                if replica.leader_epoch != leader_epoch:
+                    in_new_epoch.append(replica)
+            self._reports.image_changed(key, registration)
         return missing
 
     async def _apply_brokers(self, image: MetadataImage) -> None:

@@ -25,7 +25,6 @@ from sparklog.node.storage.files import (
     LOG_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     offset_file,
-    offset_name,
     sync_directory,
 )
 from sparklog.node.storage.index.aborted_transaction import AbortedTransactionEntry
@@ -176,8 +175,7 @@ class _Cleaning:
     def _aborted_from(self, offset: Offset) -> list[AbortedTransactionEntry]:
         found: list[AbortedTransactionEntry] = []
         for base_offset in self._request.transaction_indexes:
-            name = offset_name(base_offset, TRANSACTION_INDEX_SUFFIX)
-            index = TransactionIndex(self._directory, name, base_offset)
+            index = TransactionIndex(self._directory, base_offset, TRANSACTION_INDEX_SUFFIX)
             index.load()
             if index.entry_count:
                 found += index.overlapping(offset, 2**63 - 1)[0]

@@ -28,7 +28,6 @@ from sparklog.node.storage.files import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     offset_file,
-    offset_name,
     sync_descriptor,
 )
 from sparklog.node.storage.index.offset_index import INDEXED_AT_ONCE, OffsetIndex, OffsetPosition
@@ -49,7 +48,6 @@ from sparklog.protocol.types import Offset, TimestampMs
 logger = logging.getLogger(__name__)
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
-_INDEX_SUFFIXES: Final = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 _REBUILT_INTERVAL_BYTES: Final = 4096
 _WINDOW_BYTES: Final = 8192
 
@@ -95,13 +93,10 @@ class Segment:
         self.size_bytes = size_bytes
         self.name_suffix = name_suffix
         """Suffix of its files while it is not in its place; see `segment_files`."""
-        prefix = offset_name(base_offset, "")
-        offset_index, time_index, transaction_index = (
-            f"{prefix}{suffix}{name_suffix}" for suffix in _INDEX_SUFFIXES
-        )
-        self.offset_index = OffsetIndex(directory, offset_index, base_offset)
-        self.time_index = TimeIndex(directory, time_index, base_offset)
-        self.transaction_index = TransactionIndex(directory, transaction_index, base_offset)
+        place = directory, base_offset
+        self.offset_index = OffsetIndex(*place, OFFSET_INDEX_SUFFIX + name_suffix)
+        self.time_index = TimeIndex(*place, TIME_INDEX_SUFFIX + name_suffix)
+        self.transaction_index = TransactionIndex(*place, TRANSACTION_INDEX_SUFFIX + name_suffix)
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
         self.first_timestamp_ms: TimestampMs | None = None
@@ -437,9 +432,8 @@ class Segment:
     def move_to(self, directory: Path) -> None:
         """Set the directory after a rename."""
         self.directory = directory
-        self.file.path = directory / self.file.path.name
-        for index in (self.offset_index, self.time_index, self.transaction_index):
-            index.directory = directory
+        for file in (self.file, self.offset_index, self.time_index, self.transaction_index):
+            file.path = directory / file.path.name
 
     def close_indexes(self) -> None:
         """Close the indexes' descriptors until the next look-up: most segments are rarely read."""
@@ -449,9 +443,8 @@ class Segment:
 
     def release(self) -> None:
         """Close the indexes for good, without changing them; a file closes with its last reader."""
-        self.offset_index.release()
-        self.time_index.release()
-        self.transaction_index.release()
+        for index in (self.offset_index, self.time_index, self.transaction_index):
+            index.release()
 
     def __repr__(self) -> str:
         return f"Segment(base_offset={self.base_offset}, size_bytes={self.size_bytes})"
