@@ -86,9 +86,9 @@ class Step:
 def without_collections() -> Iterator[Step]:
     """Collect no garbage until the end of the `with` block, a short step that waits for nothing.
 
-    If it has made very many objects that last, all that is alive is frozen at its end, without a look at it.
-    Other objects that are alive then count as those of a full collection do. Without `freezing_survivors`,
-    and inside another such step, nothing is different.
+    If it has made very many objects that last, all that is alive is frozen at its end, without a look at it,
+    and counts as the survivors of a full collection do. Without `freezing_survivors`, and inside another such
+    step, nothing is different.
     """
     step = Step()
     if not (_in_use and gc.isenabled()):
@@ -119,7 +119,7 @@ def _count_oldest() -> int:
     return _count(_OLDEST_GENERATION)
 
 
-def _count(generation: int) -> int:
+def _count(generation: int | None) -> int:
     # Within one call of C: between two calls of Python another thread may run, and CPython refuses to finish
     # a tuple of that thread (SystemError) to which this list refers.
     return next(map(len, map(gc.get_objects, (generation,))))
@@ -161,15 +161,13 @@ class _Freezing:
         gc.freeze()
 
     def freeze_all(self) -> None:
-        """Freeze all objects: the youngest, those of the last step, are known to last, others are not.
+        """Freeze all objects, unless many were since the last scan of everything.
 
-        Unless a scan of everything is due: without full collections it would never come.
+        Then a full collection has to count them: without one that scan would never come.
         """
-        if self._since_count >= self._lasting_count:
-            return
-        self._has_made_lasting = True
-        self._since_count += _count(1) + _count_oldest()
-        gc.freeze()
+        if self._since_count < self._lasting_count:
+            self._since_count += _count(None)
+            gc.freeze()
 
     def _has_doubled(self) -> bool:
         if self._has_made_lasting:
