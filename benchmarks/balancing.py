@@ -30,7 +30,7 @@ from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.machine.controller_result import ControllerResult
 from sparklog.driver.controller.machine.placement import Load, UsableBroker, place
 from sparklog.node.config import BrokerConfig
-from sparklog.node.loop.garbage import freezing_survivors
+from sparklog.node.loop.garbage import freezing_survivors, without_collections
 from sparklog.node.metadata.framing import encode_record
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.metadata.replay import replay_records
@@ -302,8 +302,10 @@ class _Simulation:
 
     def _step(self, name: str, decide: Callable[[], ControllerResult]) -> ControllerResult:
         wall_s, cpu_s = time.perf_counter(), time.process_time()
-        decision = decide()
-        size = self._take(decision)
+        with without_collections() as uncollected:  # as in `CommitQueue` and `ActiveController`
+            decision = decide()
+            size = self._take(decision)
+            uncollected.lasting_count = len(decision.records)
         cpu_ms, wall_ms = 1_000 * (time.process_time() - cpu_s), 1_000 * (time.perf_counter() - wall_s)
         figures = self.figures
         step = f"{name}, {len(decision.records)} records"

@@ -383,9 +383,15 @@ class Replicas:
         for replica in self.table:
             if replica.offline:
                 self.store.directory_of(replica.log).has_unclosed_logs = True
+            elif not replica.log.has_files:
+                replica.log.close()
         # Side by side: each waits for its disk, and Spark gives a worker little time.
         await asyncio.gather(
-            *(self.store.close(replica.log) for replica in self.table if not replica.offline),
+            *(
+                self.store.close(replica.log)
+                for replica in self.table
+                if not (replica.offline or replica.log.is_closed)
+            ),
             *(self.store.close(log) for log in self.directory_moves.copies),
             self.store.close_unclaimed(),
         )

@@ -45,6 +45,7 @@ from sparklog.driver.monitoring.telemetry_intake import TelemetryIntake
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
 from sparklog.node.config import BrokerConfig
 from sparklog.node.endpoints import Endpoint
+from sparklog.node.loop.garbage import without_collections
 from sparklog.node.metadata.cluster_size import ClusterSize
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.node.metadata.schemas import UserScramCredentialRecord
@@ -340,9 +341,11 @@ class ActiveController:
         if self._next_decision is not None:
             self._next_decision.cancel()
             self._next_decision = None
-        decision = self.controller.tick(monotonic_ms())
-        if decision.records:
-            self.decide(decision)
+        with without_collections() as step:
+            decision = self.controller.tick(monotonic_ms())
+            if decision.records:
+                self.decide(decision)
+            step.lasting_count = len(decision.records)
         if decision.records or not self.controller.is_settled:
             self._schedule_decision()
 

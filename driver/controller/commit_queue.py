@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from sparklog.driver.controller.machine.controller import Controller
 from sparklog.driver.controller.machine.controller_result import ControllerResult
+from sparklog.node.loop.garbage import without_collections
 from sparklog.node.metadata.image import MetadataImage
 from sparklog.node.metadata.schemas import MetadataRecord
 from sparklog.protocol.types import LeaderEpoch, Offset
@@ -63,12 +64,11 @@ class CommitQueue:
 
     def submit_parts(self, decide: Callable[[], ControllerResult], answer: Callable[[Any], None]) -> None:
         """Append a decision of several parts; other decisions may come between the parts."""
-        decision = decide()
-        if not decision.is_first_part:
-            self.submit(decision, answer)
-            return
-        self.submit(decision, lambda _: None)
-        if not self._closed:
+        with without_collections() as step:
+            decision = decide()
+            self.submit(decision, (lambda _: None) if decision.is_first_part else answer)
+            step.lasting_count = len(decision.records)
+        if decision.is_first_part and not self._closed:
             self._later(lambda: self.submit_parts(decide, answer))
 
     def submit(self, decision: ControllerResult, answer: Callable[[Any], None]) -> None:

@@ -7,7 +7,7 @@ All file work runs off the event loop. A directory whose disk fails goes offline
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -48,14 +48,14 @@ class LogStore:
         self._work = WorkInOrder()
         self._loaded: dict[TopicPartition, list[_Loaded]] = {}
         """Loaded from disk and not opened yet; two of one partition after a failed directory is back."""
+        self._unnamed: dict[TopicPartition, list[_Loaded]] = {}
+        """Loaded logs to which the system has refused to write a topic id, for the next attempt."""
         self._futures: dict[TopicPartition, list[Log]] = {}
         """Loaded copies of logs that were being moved, not claimed yet."""
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         """The requested directories of logs that do not exist yet (KIP-113)."""
         self._by_path = {str(directory.path): directory for directory in directories}
         self._log_counts: Counter[Path] = Counter()
-        self._opening: Counter[Path] = Counter()
-        """The logs being created in each directory, in parallel."""
         self._volumes: dict[LogDirectory, asyncio.Future[tuple[int, int] | None]] = {}
 
     def ask_volume(self, directory: LogDirectory) -> "asyncio.Future[tuple[int, int] | None]":
@@ -122,6 +122,29 @@ class LogStore:
                     directory, partial(directory.write_clean_shutdown, directory.previous_broker_epoch)
                 )
 
+    def begin(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        assigned_directory: UUID | None,
+    ) -> Log | None:
+        """Begin the log of a partition of which nothing lies here, without touching a disk.
+
+        None if something does, or other work on files comes before: `open` has to look at it.
+
+        Raises:
+            KafkaError: kafka_storage_error: all directories have failed.
+        """
+        if self._work.is_busy or any(topic_partition in each for each in self._found()):
+            return None
+        return self._begin(topic_partition, topic_id, config, assigned_directory)
+
+    def _found(self) -> Iterator[Collection[TopicPartition]]:
+        yield from (self._loaded, self._unnamed, self._futures)
+        for directory in self.online:
+            yield directory.unreadable
+
     async def open(
         self,
         topic_partition: TopicPartition,
@@ -129,14 +152,14 @@ class LogStore:
         config: LogConfig,
         assigned_directory: UUID | None,
     ) -> tuple[Log, Offset]:
-        """Return a partition's log and its last known high watermark, creating it if there is none.
+        """Return a partition's log and its last known high watermark; begin it if there is none.
 
         `assigned_directory` is the directory in the metadata. Logs of older topics of that name are removed.
 
         Raises:
             KafkaError: kafka_storage_error.
         """
-        found = self._loaded.pop(topic_partition, [])
+        found = self._loaded.pop(topic_partition, []) + self._unnamed.pop(topic_partition, [])
         of_topic = [loaded for loaded in found if loaded.log.topic_id in (topic_id, None)]
         chosen = max(
             of_topic,
@@ -149,9 +172,13 @@ class LogStore:
         await self._remove(loaded.log for loaded in found if loaded is not chosen)
         if chosen is not None:
             if chosen.log.topic_id is None:
-                await asyncio.get_running_loop().run_in_executor(
-                    self._executor, chosen.log.assign_topic_id, topic_id
-                )
+                try:
+                    await asyncio.get_running_loop().run_in_executor(
+                        self._executor, chosen.log.assign_topic_id, topic_id
+                    )
+                except KafkaError:
+                    self._unnamed[topic_partition] = [chosen]
+                    raise
             chosen.log.reconfigure(config)
             return chosen
         for directory in self.online:
@@ -161,26 +188,23 @@ class LogStore:
         left = await self._promote(topic_partition, topic_id, assigned_directory)
         if left is not None:
             return left, 0
-        directory = self._preferred_directory(topic_partition) or self._least_used()
-        self._opening[directory.path] += 1
-        try:
-            log = await asyncio.get_running_loop().run_in_executor(
-                self._executor,
-                directory.create_log,
-                topic_partition.topic,
-                topic_partition.partition,
-                topic_id,
-                config,
-                wall_clock_ms(),
-            )
-        except KafkaError as error:
-            if directory.is_failed_by(error):
-                self._on_failed(directory, error)
-            raise
-        finally:
-            self._opening[directory.path] -= 1
+        return self._begin(topic_partition, topic_id, config, assigned_directory), 0
+
+    def _begin(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        assigned_directory: UUID | None,
+    ) -> Log:
+        directory = (
+            self._preferred_directory(topic_partition)
+            # After a restart a log without records belongs where it was: nothing there says so.
+            or next((each for each in self.online if _has_id(each, assigned_directory)), None)
+            or self._least_used()
+        )
         self._log_counts[directory.path] += 1
-        return log, 0
+        return directory.begin_log(topic_partition, topic_id, config, wall_clock_ms())
 
     async def _promote(
         self, topic_partition: TopicPartition, topic_id: UUID, assigned_directory: UUID | None
@@ -273,10 +297,11 @@ class LogStore:
 
     async def close_unclaimed(self) -> None:
         """Flush and close the loaded logs that were not opened yet."""
-        unclaimed, self._loaded = self._loaded, {}
+        unclaimed = [*self._loaded.values(), *self._unnamed.values()]
+        self._loaded, self._unnamed = {}, {}
         futures, self._futures = self._futures, {}
         await asyncio.gather(
-            *(self.close(loaded.log) for found in unclaimed.values() for loaded in found),
+            *(self.close(loaded.log) for found in unclaimed for loaded in found),
             *(self.close(log) for logs in futures.values() for log in logs),
         )
 
@@ -327,8 +352,11 @@ class LogStore:
             raise _all_failed(self.directories)
         if len(online) == 1:
             return online[0]
-        logs, opening = self._log_counts, self._opening
-        return min(online, key=lambda directory: logs[directory.path] + opening[directory.path])
+        return min(online, key=lambda directory: self._log_counts[directory.path])
+
+
+def _has_id(directory: LogDirectory, directory_id: UUID | None) -> bool:
+    return directory.meta is not None and directory.meta.directory_id == directory_id
 
 
 def _load(
@@ -364,6 +392,11 @@ class WorkInOrder:
     def __init__(self) -> None:
         self._last: asyncio.Task[None] | None = None
         self._has_failed = asyncio.Event()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether work is not done yet."""
+        return self._last is not None and not self._last.done()
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Do the work once all that was begun before is done."""

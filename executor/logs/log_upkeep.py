@@ -127,7 +127,7 @@ class LogUpkeep:
             config.log_flush_offset_checkpoint_interval_ms,
             logs,
             on_failed,
-            lambda replica: replica.log.recovery_point,
+            lambda replica: replica.log.recovery_point if replica.log.has_files else None,
             RECOVERY_POINT_CHECKPOINT,
         )
         self._checkpoints: Sequence[Checkpoint] = (
@@ -145,7 +145,7 @@ class LogUpkeep:
                 config.replica_high_watermark_checkpoint_interval_ms,
                 logs,
                 on_failed,
-                lambda replica: replica.high_watermark,
+                lambda replica: replica.high_watermark if replica.log.has_files else None,
                 REPLICATION_OFFSET_CHECKPOINT,
             ),
         )

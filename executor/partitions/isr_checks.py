@@ -6,6 +6,7 @@ All are checked twice in `replica.lag.time.max.ms`, those with a proposal to sen
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from sparklog.executor.loop.slices import in_slices
 from sparklog.executor.partitions.isr_proposer import IsrProposer
@@ -21,6 +22,9 @@ from sparklog.protocol.types import BrokerId
 
 logger = logging.getLogger(__name__)
 
+LINES_A_TICK: Final = 100
+"""The most lines that are logged between two ticks; of others the number is."""
+
 
 class IsrChecks(RoleListener[Replica]):
     """The ticks of the leaders of one broker."""
@@ -32,19 +36,35 @@ class IsrChecks(RoleListener[Replica]):
         self._due_ms = 0
         self._to_send_again: dict[Replica, None] = {}
         self._running: asyncio.Task[None] | None = None
+        self._lines_left = LINES_A_TICK
         self._shrinks = self._expands = self._failures = 0
         """How often the controller has made an ISR smaller or larger as a leader asked, or has refused."""
 
     def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
         def answered(answer: IsrProposalAnswered) -> None:
             self._measure(answer, before)
+            leader = replica.leadership
+            isr = None if leader is None else leader.isr
             replica.isr_proposal_answered(answer)
+            if leader is not None and isr is not None:
+                if answer.error_code is not ErrorCode.none:
+                    self._log(
+                        "%s: the controller answered an ISR proposal with %s", replica, answer.error_code.name
+                    )
+                elif leader.isr != isr:
+                    self._log("%s: ISR %s, was %s", replica, sorted(leader.isr), sorted(isr))
             if replica.leadership is not None and replica.leadership.wants_tick:
                 self._to_send_again[replica] = None
 
         before = frozenset() if replica.leadership is None else replica.leadership.isr
-        logger.info("%s: proposing the ISR %s", replica, [broker_id for broker_id, _ in proposal.new_isr])
+        self._log("%s: proposing the ISR %s", replica, [broker_id for broker_id, _ in proposal.new_isr])
         self._proposer.propose(replica.key, proposal, answered)
+
+    def _log(self, line: str, *arguments: object) -> None:
+        """Log a line, unless there have been many since the last tick: lines cost more than ISRs."""
+        if self._lines_left > 0:
+            logger.info(line, *arguments)
+        self._lines_left -= 1
 
     def samples(self, now_ms: int) -> Iterator[Sample]:
         yield Sample(server.ISR_SHRINKS.of(), Kind.METER, self._shrinks)
@@ -78,6 +98,9 @@ class IsrChecks(RoleListener[Replica]):
 
     def tick(self, now_ms: int) -> None:
         """Begin to check the due leaders, unless the last check is still running."""
+        if self._lines_left < 0:
+            logger.info("%d lines more about ISRs of other partitions", -self._lines_left)
+        self._lines_left = LINES_A_TICK
         if self._running is not None and self._running.done():
             self._running.result()
             self._running = None

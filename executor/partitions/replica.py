@@ -456,12 +456,7 @@ class Replica:
         leader = self.leadership
         if leader is None:
             return
-        before = leader.isr
         self.handle(answer)
-        if answer.error_code != ErrorCode.none:
-            logger.info("%s: the controller answered an ISR proposal with %s", self, answer.error_code.name)
-        elif leader.isr != before:
-            logger.info("%s: ISR %s, was %s", self, sorted(leader.isr), sorted(before))
         self.partition_epoch = leader.partition_epoch
         self._isr_changed()
 

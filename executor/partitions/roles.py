@@ -25,13 +25,14 @@ from math import inf
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from sparklog.executor.loop.slices import in_slices
+from sparklog.executor.loop.slices import SLICE_ITEMS, in_slices
 from sparklog.executor.partitions.lease import Lease
 from sparklog.executor.partitions.machine.directory_reports import DirectoryReports
 from sparklog.executor.partitions.machine.events import RegisteredBroker
 from sparklog.executor.partitions.replica import Replica, ReplicaHost
 from sparklog.executor.partitions.settings import PartitionSettings, TopicSettings
 from sparklog.executor.partitions.table import PartitionTable
+from sparklog.node.loop.garbage import without_collections
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import (
     EMPTY_IMAGE,
@@ -51,7 +52,7 @@ logger = logging.getLogger(__name__)
 FILES_WAIT_S: Final = 0.05
 """How long an image waits for its logs to be opened and deleted: a new topic is usually there with it."""
 OPENED_TOGETHER: Final = 64
-"""How many logs are opened or deleted side by side: enough for the threads that do it."""
+"""How many logs are opened or deleted side by side, or begin in a row: enough for the threads that do it."""
 RECONFIGURED_TOGETHER: Final = 32
 """How many topics obey their new configurations in a row: to read one takes long."""
 RETRY_INTERVAL_MS: Final = 1000
@@ -67,6 +68,15 @@ class PartitionLogs(Protocol):
 
     def directory_id_of(self, log: Log) -> UUID | None:
         """Return the id of a log's directory."""
+
+    def begin(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        assigned_directory: UUID | None,
+    ) -> Log | None:
+        """Begin the log of a partition of which nothing is on a disk; None if something is, or may be."""
 
     async def open(
         self,
@@ -179,7 +189,7 @@ class Roles:
         gone += moved_away
         self._reports.own_directories = self._logs.online_ids
         in_new_epoch: list[Replica] = []
-        missing = await self._take_up(image, assigned, in_new_epoch)
+        missing = await self._take_up(image, assigned, in_new_epoch, begins=not gone)
         _log_roles(in_new_epoch)
         # Not before the roles of the same image: a leader that is none any more must not obey a smaller
         # min.insync.replicas that was decided after it.
@@ -192,26 +202,45 @@ class Roles:
         image: MetadataImage,
         assigned: Sequence[tuple[TopicImage, int]],
         in_new_epoch: list[Replica],
+        *,
+        begins: bool = False,
     ) -> list[TopicIdPartition]:
-        """Lead or follow the partitions whose logs are open; return the others.
+        """Lead or follow the partitions whose logs are open, or need no file for now; return the others.
 
-        Replicas in new leader epochs are added to `in_new_epoch`.
+        Replicas in new leader epochs are added to `in_new_epoch`. With `begins` no log of this image has to
+        be deleted before, whose topic may have had the same name.
         """
         missing: list[TopicIdPartition] = []
-        async for part in in_slices(assigned):
-            for topic, partition in part:
-                key = TopicIdPartition(topic.topic_id, partition)
-                replica = self._table.get(*key)
-                if replica is None:
-                    missing.append(key)
-                    continue
-                registration = topic.partitions[partition]
-                if not replica.offline:
-                    leader_epoch = replica.leader_epoch
-                    self._change_role(replica, registration, self._settings.of(image, topic.name))
-                    if replica.leader_epoch != leader_epoch:
-                        in_new_epoch.append(replica)
-                self._reports.image_changed(key, registration)
+        async for part in in_slices(assigned, OPENED_TOGETHER if begins else SLICE_ITEMS):
+            with without_collections() as step:
+                missing += self._take_up_slice(image, part, in_new_epoch, begins=begins)
+                step.lasting_count = len(part)
+        return missing
+
+    def _take_up_slice(
+        self,
+        image: MetadataImage,
+        assigned: Sequence[tuple[TopicImage, int]],
+        in_new_epoch: list[Replica],
+        *,
+        begins: bool,
+    ) -> list[TopicIdPartition]:
+        missing: list[TopicIdPartition] = []
+        for topic, partition in assigned:
+            key = TopicIdPartition(topic.topic_id, partition)
+            replica = self._table.get(*key)
+            if replica is None and begins:
+                replica = self._begin(image, topic, partition)
+            if replica is None:
+                missing.append(key)
+                continue
+            registration = topic.partitions[partition]
+            if not replica.offline:
+                leader_epoch = replica.leader_epoch
+                self._change_role(replica, registration, self._settings.of(image, topic.name))
+                if replica.leader_epoch != leader_epoch:
+                    in_new_epoch.append(replica)
+            self._reports.image_changed(key, registration)
         return missing
 
     async def _apply_brokers(self, image: MetadataImage) -> None:
@@ -316,6 +345,18 @@ class Roles:
             return None
         return topic, key.partition
 
+    def _begin(self, image: MetadataImage, topic: TopicImage, partition: int) -> Replica | None:
+        """Return the replica of a partition without a file; None if its log has to be opened."""
+        key = TopicIdPartition(topic.topic_id, partition)
+        assigned_directory = topic.partitions[partition].directory_of(self._host.broker_id)
+        settings = self._settings.of(image, topic.name)
+        name = TopicPartition(topic.name, partition)
+        try:
+            log = self._logs.begin(name, topic.topic_id, settings.log, assigned_directory)
+        except KafkaError:
+            return None
+        return None if log is None else self._opened(key, log, settings, high_watermark=0)
+
     async def _open(self, image: MetadataImage, topic: TopicImage, partition: int) -> None:
         settings = self._settings.of(image, topic.name)
         topic_partition = TopicPartition(topic.name, partition)
@@ -337,13 +378,19 @@ class Roles:
         if key in self._refused:
             del self._refused[key]
             logger.info("%s: its log could be opened at last", topic_partition)
+        self._opened(key, log, settings, high_watermark=high_watermark)
+
+    def _opened(
+        self, key: TopicIdPartition, log: Log, settings: PartitionSettings, *, high_watermark: Offset
+    ) -> Replica:
         directory_id = self._logs.directory_id_of(log)
         if directory_id is not None:
             self._reports.opened(key, directory_id, damaged=log.missing is not None)
-        replica = Replica(topic.topic_id, log, settings, self._host, high_watermark=high_watermark)
+        replica = Replica(key.topic_id, log, settings, self._host, high_watermark=high_watermark)
         if not self._lease.is_held:
             replica.suspend()
         self._table.add(replica)
+        return replica
 
     # --- which role -----------------------------------------------------------------------------
 

@@ -24,6 +24,21 @@ class DiskLogs:
     def directory_id_of(self, log: Any) -> UUID:
         return self._disk.directory_id
 
+    def begin(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        assigned_directory: UUID | None,
+    ) -> Any | None:
+        disk, key = self._disk, TopicIdPartition(topic_id, topic_partition.partition)
+        if self._work or key in disk.logs:
+            return None
+        disk.high_watermarks.pop(key, None)
+        log = disk.logs[key] = MemoryLog(disk, topic_partition, topic_id)
+        self._opened.add(key)
+        return log
+
     async def open(
         self,
         topic_partition: TopicPartition,

@@ -18,7 +18,7 @@ class MemoryTransactionIndex(TransactionIndex):
     """Production's index; only the file is missing."""
 
     def __init__(self, base_offset: Offset) -> None:
-        super().__init__(_SCRATCH.path, base_offset)
+        super().__init__(_SCRATCH.path.parent, base_offset, _SCRATCH.path.suffix)
         self._file = _SCRATCH
         self._content = bytearray()
 

@@ -95,10 +95,17 @@ class HostedLogs:
         return replica in self._replicas and not replica.offline
 
     async def on(self, directory: LogDirectory) -> AsyncIterator[Sequence[HostedReplica]]:
-        """Yield the replicas with logs in the directory, in slices, between which the loop turns."""
+        """Yield the replicas with logs in the directory, in slices, between which the loop turns.
+
+        Without those whose logs have no files yet: nothing in them can be flushed, deleted or cleaned.
+        """
         parent = str(directory.path)
         async for part in in_slices(self._replicas):
-            yield [replica for replica in part if replica.log.parent == parent and not replica.offline]
+            yield [
+                replica
+                for replica in part
+                if replica.log.has_files and replica.log.parent == parent and not replica.offline
+            ]
 
     async def all_on(self, directory: LogDirectory) -> AsyncIterator[Sequence[HostedLog]]:
         """Yield the logs of a directory's checkpoints, in slices: replicas, and copies under way."""

@@ -11,7 +11,9 @@ Short-lived objects may be many, too: requests that wait for thousands of partit
 connections. Those alive at a full collection are frozen with the rest, and leak if they become a cycle later.
 So once twice as many objects are frozen as were known to last, everything is scanned again: the process has
 doubled, or holds as much garbage. Python itself scans after growth by a quarter. A step that makes very many
-objects says that these last (`making_lasting_objects`), and no scan of everything follows it.
+objects says that these last (`making_lasting_objects`), and no scan of everything follows it. A short step of
+a loop is spared the collections themselves (`without_collections`): they would look three times at objects of
+which none is garbage, for longer than it takes to make them.
 
 It is for a process that runs nothing else: all other objects would be frozen too.
 """
@@ -20,8 +22,11 @@ import gc
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
+MANY_THINGS: Final = 50
+"""A step that makes so many partitions, replicas or records makes thousands of objects."""
 MUCH_OBJECTS: Final = 10_000
 """A full collection of so many objects takes some milliseconds."""
 
@@ -43,9 +48,11 @@ def freezing_survivors() -> Iterator[None]:
     gc.set_threshold(*thresholds[:_OLDEST_GENERATION], _MIDDLE_COLLECTIONS_BETWEEN)
     freezing = _Freezing(gc.get_freeze_count())
     gc.callbacks.append(freezing)
+    _in_use.append(freezing)
     try:
         yield
     finally:
+        _in_use.remove(freezing)
         gc.callbacks.remove(freezing)
         gc.set_threshold(*thresholds)
         gc.unfreeze()
@@ -67,6 +74,35 @@ def making_lasting_objects() -> Iterator[None]:
             _making.threads -= 1
 
 
+@dataclass(slots=True)
+class Step:
+    """A step without collections."""
+
+    lasting_count: int = 0
+    """So many things were made that last, each of which is some objects. Set by the step."""
+
+
+@contextmanager
+def without_collections() -> Iterator[Step]:
+    """Collect no garbage until the end of the `with` block, a short step that waits for nothing.
+
+    If it has made very many objects that last, all that is alive is frozen at its end, without a look at it,
+    and counts as the survivors of a full collection do. Without `freezing_survivors`, and inside another such
+    step, nothing is different.
+    """
+    step = Step()
+    if not (_in_use and gc.isenabled()):
+        yield step
+        return
+    gc.disable()
+    try:
+        yield step
+    finally:
+        if step.lasting_count >= MANY_THINGS:
+            _in_use[-1].freeze_all()
+        gc.enable()
+
+
 class _Making:
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -75,12 +111,18 @@ class _Making:
 
 
 _making: Final = _Making()
+_in_use: "Final[list[_Freezing]]" = []
+"""The callback of `freezing_survivors`, while there is one."""
 
 
 def _count_oldest() -> int:
+    return _count(_OLDEST_GENERATION)
+
+
+def _count(generation: int | None) -> int:
     # Within one call of C: between two calls of Python another thread may run, and CPython refuses to finish
     # a tuple of that thread (SystemError) to which this list refers.
-    return next(map(len, map(gc.get_objects, (_OLDEST_GENERATION,))))
+    return next(map(len, map(gc.get_objects, (generation,))))
 
 
 class _Freezing:
@@ -117,6 +159,15 @@ class _Freezing:
         else:
             self._since_count += left_count
         gc.freeze()
+
+    def freeze_all(self) -> None:
+        """Freeze all objects, unless many were since the last scan of everything.
+
+        Then a full collection has to count them: without one that scan would never come.
+        """
+        if self._since_count < self._lasting_count:
+            self._since_count += _count(None)
+            gc.freeze()
 
     def _has_doubled(self) -> bool:
         if self._has_made_lasting:

@@ -17,6 +17,8 @@ _VECTORS_A_CALL: Final = 1024
 """IOV_MAX of Linux."""
 _PAGE_BYTES: Final = 4096
 _PROBE: Final = bytearray(1)
+_NO_DESCRIPTOR: Final = -1
+"""The descriptor of a file that does not exist yet: calls of the system with it fail (EBADF)."""
 _UNANSWERABLE: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 """Errors of file systems without RWF_NOWAIT (tmpfs on older kernels, some overlays): the cache can't be
 queried."""
@@ -33,7 +35,7 @@ class LogFile:
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
-        self._descriptor: Final = descriptor
+        self._descriptor = descriptor
 
     @classmethod
     def open(cls, path: Path, *, create: bool = False) -> "LogFile":
@@ -44,6 +46,21 @@ class LogFile:
         """
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return cls(path, os.open(path, flags, 0o644))
+
+    @classmethod
+    def absent(cls, path: Path) -> "LogFile":
+        """Return a file that does not exist: `create` comes before every other use."""
+        return cls(path, _NO_DESCRIPTOR)
+
+    def create(self) -> None:
+        """Create the absent file.
+
+        Raises:
+            OSError: it cannot be created, or exists.
+        """
+        assert self._descriptor == _NO_DESCRIPTOR, f"{self.path} is open"
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL
+        self._descriptor = os.open(self.path, flags, 0o644)
 
     def fileno(self) -> int:
         """Return the file descriptor, valid while this object is referenced."""
@@ -113,7 +130,8 @@ class LogFile:
         return os.fstat(self._descriptor).st_size
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor != _NO_DESCRIPTOR:
+            os.close(self._descriptor)
 
     def __repr__(self) -> str:
         return f"LogFile({str(self.path)!r})"

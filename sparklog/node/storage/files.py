@@ -79,7 +79,12 @@ def offset_file(directory: Path, offset: Offset, suffix: str) -> Path:
     >>> offset_file(Path("t-0"), 42, ".log").name
     '00000000000000000042.log'
     """
-    return directory / f"{offset:020d}{suffix}"
+    return directory / offset_name(offset, suffix)
+
+
+def offset_name(offset: Offset, suffix: str) -> str:
+    """Return the name of a segment's file."""
+    return f"{offset:020d}{suffix}"
 
 
 def offset_of(name: str) -> Offset | None:

@@ -16,8 +16,8 @@ class OthersDirectoryError(PermissionError):
     """A directory that must belong to this user belongs to another one."""
 
 
-def make_private_directory(path: Path) -> None:
-    """Create a directory and its missing parents, for this user alone.
+def make_private_directory(path: Path, *, with_parents: bool = True) -> None:
+    """Create a directory, `with_parents` also its missing parents, for this user alone.
 
     Raises:
         OSError: it can't be created, or is not a directory.
@@ -25,7 +25,7 @@ def make_private_directory(path: Path) -> None:
     try:
         path.mkdir(_MODE, exist_ok=True)
     except FileNotFoundError:
-        if path.parent == path:
+        if not with_parents or path.parent == path:
             raise
         make_private_directory(path.parent)
         path.mkdir(_MODE, exist_ok=True)

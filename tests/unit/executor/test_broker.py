@@ -24,6 +24,7 @@ from sparklog.node.storage.log_config import LogConfig
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.errors import ErrorCode
 from sparklog.protocol.records.builder import SimpleRecord, build_batch
+from sparklog.protocol.types import TopicPartition
 from tests.application_secret import SECRET
 from tests.unit.executor.controller_script import lead_whoever_announces_itself, scripted_controller
 
@@ -299,7 +300,7 @@ def with_a_log(path: Path) -> Path:
     """Leave a data directory with one log as a killed broker does; return the log's own directory."""
     directory = LogDirectory.open(path)
     directory.format(MetaProperties("c", 0, UUID(int=500)))
-    log = directory.create_log("topic", 0, UUID(int=7), LogConfig(), 0)
+    log = directory.begin_log(TopicPartition("topic", 0), UUID(int=7), LogConfig(), 0)
     log.append_as_follower(build_batch([SimpleRecord(value=b"v")], base_offset=0, leader_epoch=0), 0)
     log.close(clean=False)
     directory.close()

@@ -232,9 +232,7 @@ class _Cleaning:
     def _aborted_from(self, offset: Offset) -> list[AbortedTransactionEntry]:
         found: list[AbortedTransactionEntry] = []
         for base_offset in self._request.transaction_indexes:
-            index = TransactionIndex(
-                offset_file(self._directory, base_offset, TRANSACTION_INDEX_SUFFIX), base_offset
-            )
+            index = TransactionIndex(self._directory, base_offset, TRANSACTION_INDEX_SUFFIX)
             index.load()
             if index.entry_count:
                 found += index.overlapping(offset, 2**63 - 1)[0]

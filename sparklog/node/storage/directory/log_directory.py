@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
@@ -264,46 +265,32 @@ class LogDirectory:
                 found[directory] = partition
         return found
 
-    def create_log(
-        self, topic: str, partition: int, topic_id: UUID | None, config: LogConfig, now_ms: TimestampMs
+    def begin_log(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, now_ms: TimestampMs
     ) -> Log:
-        """Create the log of a partition, or open it if its directory exists.
+        """Begin the log of a partition that has none here; its directory comes with the first record.
 
-        A new log must not inherit the checkpoints of a deleted one: these are removed first, or a crash would
-        apply them to the new log.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, INCONSISTENT_TOPIC_ID.
+        A new log must not inherit the checkpoints of a deleted one: these are removed before the directory is
+        created, or a crash would apply them to the new log. Nothing blocks here.
         """
-        topic_partition = TopicPartition(topic, partition)
-        directory = self.path / str(topic_partition)
-        exists = directory.exists()
-        recovery_points = self.checkpoints.read(RECOVERY_POINT_CHECKPOINT) if exists else {}
-        start_offsets = self.checkpoints.read(LOG_START_OFFSET_CHECKPOINT) if exists else {}
-        high_watermarks = self.checkpoints.read(REPLICATION_OFFSET_CHECKPOINT) if exists else {}
-        cleaned_offsets = self.checkpoints.read(CLEANER_OFFSET_CHECKPOINT) if exists else {}
-        if not exists:
-            self.checkpoints.forget(topic_partition)
-        log = Log.open(
-            directory,
+        return Log.begin(
+            self.path / str(topic_partition),
             config,
-            recovery_point=recovery_points.get(topic_partition, 0),
-            log_start_offset=start_offsets.get(topic_partition),
-            high_watermark=high_watermarks.get(topic_partition, 0),
-            cleaned_offset=cleaned_offsets.get(topic_partition),
+            topic_id,
             stop=self.previous_stop,
             now_ms=now_ms,
-            topic_id=topic_id,
+            before_files=partial(self.checkpoints.forget, topic_partition),
         )
-        self.checkpoints.lower([log])
-        return log
 
     def create_future(self, current: Log, now_ms: TimestampMs) -> Log:
         """Create the future log for a copy of `current`, which lies in another directory.
 
+        `current` has files from then on: after a crash a copy without a log would count as the log.
+
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
+        current.create_files()
         self.checkpoints.forget(current.topic_partition)
         return Log.open(
             self.path / directory_name(current.topic_partition, uuid4(), FUTURE_SUFFIX),
@@ -319,11 +306,9 @@ class LogDirectory:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        self._to_delete.append(
-            (now_ms + log.config.file_delete_delay_ms, log.rename_with_suffix(DELETE_SUFFIX))
-        )
+        self._set_aside(log, DELETE_SUFFIX, now_ms)
 
-    def remove_stray(self, log: Log, now_ms: TimestampMs) -> Path:
+    def remove_stray(self, log: Log, now_ms: TimestampMs) -> Path | None:
         """Close a log that this broker should not have; rename its directory with `-stray` and return it.
 
         `remove_directories_due` removes it after `file.delete.delay.ms`, else the next `load_all`.
@@ -331,8 +316,12 @@ class LogDirectory:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        path = log.rename_with_suffix(STRAY_SUFFIX)
-        self._to_delete.append((now_ms + log.config.file_delete_delay_ms, path))
+        return self._set_aside(log, STRAY_SUFFIX, now_ms)
+
+    def _set_aside(self, log: Log, suffix: str, now_ms: TimestampMs) -> Path | None:
+        path = log.rename_with_suffix(suffix)
+        if path is not None:
+            self._to_delete.append((now_ms + log.config.file_delete_delay_ms, path))
         return path
 
     def has_directories_due(self, now_ms: TimestampMs) -> bool:

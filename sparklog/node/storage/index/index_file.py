@@ -27,7 +27,7 @@ from threading import Lock
 from typing import Any, ClassVar, Final
 
 from sparklog.node.storage.file_region import LogFile, NotCachedError
-from sparklog.node.storage.files import sync_descriptor
+from sparklog.node.storage.files import offset_name, sync_descriptor
 from sparklog.protocol.types import Offset
 
 _CHUNK_BYTES: Final = 12 * 1024
@@ -59,8 +59,9 @@ def read_used(path: Path) -> bytes:
 class IndexFile:
     ENTRY: ClassVar[Struct]
 
-    def __init__(self, path: Path, base_offset: Offset) -> None:
-        self.path = path
+    def __init__(self, directory: Path, base_offset: Offset, suffix: str) -> None:
+        self.name = offset_name(base_offset, suffix)
+        """The file's name in its directory."""
         self.base_offset = base_offset
         self.entry_count = 0
         self.max_entries = 0
@@ -77,6 +78,16 @@ class IndexFile:
         """Whether entries are added: the file is preallocated as soon as it is open."""
         self._released = False
         self._lock = Lock()
+        self._directory = directory
+
+    @property
+    def path(self) -> Path:
+        # Made when it is needed: most indexes of thousands of partitions have no file.
+        return self._directory / self.name
+
+    @path.setter
+    def path(self, path: Path) -> None:
+        self._directory, self.name = path.parent, path.name
 
     @property
     def size_bytes(self) -> int:

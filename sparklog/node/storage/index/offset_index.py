@@ -24,8 +24,8 @@ class OffsetPosition(NamedTuple):
 class OffsetIndex(IndexFile):
     ENTRY: ClassVar[Struct] = Struct(">ii")
 
-    def __init__(self, path: Path, base_offset: Offset) -> None:
-        super().__init__(path, base_offset)
+    def __init__(self, directory: Path, base_offset: Offset, suffix: str) -> None:
+        super().__init__(directory, base_offset, suffix)
         self._last: OffsetPosition | None = None
 
     def append(self, last_offset: Offset, position: int) -> None:

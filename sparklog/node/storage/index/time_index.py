@@ -23,8 +23,8 @@ class TimestampOffset(NamedTuple):
 class TimeIndex(IndexFile):
     ENTRY: ClassVar[Struct] = Struct(">qi")
 
-    def __init__(self, path: Path, base_offset: Offset) -> None:
-        super().__init__(path, base_offset)
+    def __init__(self, directory: Path, base_offset: Offset, suffix: str) -> None:
+        super().__init__(directory, base_offset, suffix)
         self._last: TimestampOffset | None = None
 
     def maybe_append(self, timestamp_ms: TimestampMs, offset: Offset) -> None:

@@ -4,16 +4,19 @@
 Threads: the methods that change a log (`append_as_*`, `assign_leader_epoch`, `truncate_*`, `cut_at`,
 `advance_log_start_offset`, `roll`, `delete_old_segments`, `remove_expired_producers`, `reconfigure`) are
 for one thread at a time, normally the broker's event loop; none of them fsyncs, except that an append does
-`sync_identity` if its caller has not. `open`, `sync_identity`, `flush`, `flush_rolled`, `delete_files_due`,
-`close` and `rename_with_suffix` may block for long and belong off the loop. `sync_identity`, `flush`,
-`flush_rolled`, `delete_files_due`, and what reads (`read`, `offset_for_timestamp`,
-`producers_at`, `aborted_transactions`) are safe beside any of the former in another thread; with
-`cached_only`, for the thread that changes the log, a read waits for no disk.
+`sync_identity` if its caller has not. `open`, `create_files`, `sync_identity`, `flush`, `flush_rolled`,
+`delete_files_due`, `close` and `rename_with_suffix` may block for long and belong off the loop.
+`create_files`, `sync_identity`, `flush`, `flush_rolled`, `delete_files_due`, and what reads (`read`,
+`offset_for_timestamp`, `producers_at`, `aborted_transactions`) are safe beside any of the former in another
+thread; with `cached_only`, for the thread that changes the log, a read waits for no disk.
 
 Rules kept:
 - An append is in the log whole or not at all.
 - The topic id is on the disk before the first record. Otherwise a power cut could leave records of unknown
   origin, and the next topic of that name would take them for its own (Kafka's maybeFlushMetadataFile).
+- The log of a new partition (`begin`) has no directory before its first record, or before anything else that
+  a restart has to find: an absent directory and an empty log at offset 0 are the same. A broker begins
+  thousands at a time.
 - Only records below `recovery_point` are certain to be on the disk; replication guards the rest (and `flush`,
   where that does not suffice). A truncation moves the point back even if a flush is running.
 - The owner of a log calls `flush_rolled` when it `has_rolled`, so that a start after a crash reads only the
@@ -136,8 +139,16 @@ class Log:
     """The log of one partition in its directory `<topic>-<partition>`. Made by `Log.open`."""
 
     def __init__(
-        self, directory: Path, config: LogConfig, topic_id: UUID | None, loaded: LoadedLog, *, is_new: bool
+        self,
+        directory: Path,
+        config: LogConfig,
+        topic_id: UUID | None,
+        loaded: LoadedLog,
+        *,
+        is_new: bool,
+        before_files: Callable[[], None] | None = None,
     ) -> None:
+        """Take the state of the files; `before_files` is called before they are created, None if they are."""
         self.directory = directory
         self.topic_partition = partition_of(directory.name)
         self.config = config
@@ -193,6 +204,25 @@ class Log:
         self._failure: KafkaError | None = None
         self._given_up = False
         self._flushing = Lock()
+        self._before_files = before_files
+
+    @classmethod
+    def begin(
+        cls,
+        directory: Path,
+        config: LogConfig,
+        topic_id: UUID,
+        *,
+        stop: PreviousStop,
+        now_ms: TimestampMs,
+        before_files: Callable[[], None],
+    ) -> "Log":
+        """Begin the log of a new partition; `directory` is created with the first record, as is all in it.
+
+        `before_files` is called before that, in the thread that creates the directory. Nothing blocks here.
+        """
+        loaded = new_log(directory, config, log_start_offset=None, stop=stop, now_ms=now_ms, has_files=False)
+        return cls(directory, config, topic_id, loaded, is_new=False, before_files=before_files)
 
     @classmethod
     def open(
@@ -230,10 +260,7 @@ class Log:
                 write_topic_id(metadata, topic_id, sync=False)
                 is_new = True
             elif topic_id is not None and stored_id != topic_id:
-                raise KafkaError(
-                    ErrorCode.inconsistent_topic_id,
-                    f"{directory} belongs to topic id {stored_id}, not {topic_id}",
-                )
+                raise _other_topic(directory, stored_id, topic_id)
             loaded = (
                 new_log(directory, config, log_start_offset=log_start_offset, stop=stop, now_ms=now_ms)
                 if begins
@@ -277,9 +304,15 @@ class Log:
         return self.truncations.begun
 
     @property
+    def has_files(self) -> bool:
+        """Whether its directory was created, or found."""
+        return self._before_files is None
+
+    @property
     def is_intact(self) -> bool:
         """Whether its files are in place and agree with memory, as far as can be seen."""
-        return not self.is_torn and self.directory.exists()
+        place = self.directory if self.has_files else self.directory.parent
+        return not self.is_torn and place.exists()
 
     @property
     def local_log_start_offset(self) -> Offset:
@@ -436,6 +469,7 @@ class Log:
 
     def _note_gaps(self) -> None:
         """Mark the log as one with offset gaps, which recovery would otherwise take for damage."""
+        self.create_files()
         with storage_errors(f"write {self.directory / OFFSET_GAPS_MARKER}"):
             (self.directory / OFFSET_GAPS_MARKER).touch()
         # The marker is on the disk before recovery trusts batches behind the gap.
@@ -532,6 +566,7 @@ class Log:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
+        self.create_files()
         # Not fsynced: after a crash of the machine recovery finds the epochs in the batches, and a flush
         # fsyncs before it lets recovery begin above them.
         write_leader_epochs(self.directory / LEADER_EPOCH_CHECKPOINT, self.epochs.entries, sync=False)
@@ -552,6 +587,7 @@ class Log:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
+        self.create_files()
         with storage_errors(f"roll {self.segments.active.file.path}"):
             has_records = self.segments.active.size_bytes > 0
             self.segments.roll(base_offset, self.config, now_ms)
@@ -920,6 +956,7 @@ class Log:
         producers: ProducerStates,
     ) -> None:
         """Empty the files; the log goes on at `end_offset`, with the state that its records below leave."""
+        self.create_files()
         self._cancel_loading()
         with self.all_or_torn(f"empty {self.directory}"), self.truncations.running():
             self._forget_above(end_offset)
@@ -982,8 +1019,19 @@ class Log:
         """
         self._flush(partial(self._sync, with_active=False))
 
+    def create_files(self) -> None:
+        """Create the directory and the files of a log that was begun without; nothing is fsynced.
+
+        Raises:
+            KafkaError: as `flush`; INCONSISTENT_TOPIC_ID: another topic's log has the directory.
+        """
+        if self._before_files is not None:
+            self._flush(self._create_files)
+
     def sync_identity(self) -> None:
         """fsync the topic id and the directory of a new log, as must be before its first append.
+
+        They are created before, if they are not there.
 
         Raises:
             KafkaError: as `flush`.
@@ -1007,9 +1055,26 @@ class Log:
                     self._failure = error
                 raise
 
+    def _create_files(self) -> None:
+        if self._before_files is None:
+            return
+        with storage_errors(f"create {self.directory}"):
+            self._before_files()
+            # A missing data directory must not come back as an empty one.
+            make_private_directory(self.directory, with_parents=False)
+            metadata = self.directory / PARTITION_METADATA
+            stored_id = read_topic_id(metadata)  # of an attempt that the system refused half-way
+            if stored_id is None and self.topic_id is not None:
+                write_topic_id(metadata, self.topic_id, sync=False)
+            elif stored_id != self.topic_id:
+                raise _other_topic(self.directory, stored_id, self.topic_id)
+            self.segments.active.file.create()
+        self.is_new, self._before_files = True, None
+
     def _sync_identity(self) -> None:
         if not self.identity_unsynced:
             return
+        self._create_files()
         with storage_errors(f"flush the topic id of {self.directory}"):
             sync_file(self.directory / PARTITION_METADATA)
             sync_directory(self.directory)
@@ -1017,6 +1082,8 @@ class Log:
         self.is_new = self.identity_unsynced = False
 
     def _sync(self, *, with_active: bool) -> None:
+        if not self.has_files:
+            return
         with self.truncations.excluded() as truncations:
             end_offset = self.log_end_offset
             segments = self.segments.all
@@ -1242,10 +1309,11 @@ class Log:
         self.config = current.config
         current.successor = self
 
-    def rename_with_suffix(self, suffix: str) -> Path:
+    def rename_with_suffix(self, suffix: str) -> Path | None:
         """Close without flushing and rename the directory to `<topic>-<partition>.<unique><suffix>`.
 
-        Long topic names are cut so that the name keeps within what file systems take.
+        Long topic names are cut so that the name keeps within what file systems take. Returns the new path;
+        None if there is no directory.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -1253,9 +1321,19 @@ class Log:
         self.close(clean=False)
         target = self.directory.with_name(directory_name(self.topic_partition, uuid4(), suffix))
         with storage_errors(f"rename {self.directory}"):
+            # Another thread may be about to create the directory.
+            with self._flushing:
+                if not self.has_files and not self.directory.exists():
+                    return None
             self.directory.rename(target)
         self.directory = target
         return target
+
+
+def _other_topic(directory: Path, found: UUID | None, wanted: UUID | None) -> KafkaError:
+    return KafkaError(
+        ErrorCode.inconsistent_topic_id, f"{directory} belongs to topic id {found}, not {wanted}"
+    )
 
 
 def _epochs_within(

@@ -52,6 +52,8 @@ def count_deletable(
         excess_bytes = sum(segment.size_bytes for segment in segments) - retention_bytes
     for count, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
         is_active = count == len(segments) - 1
+        if (is_active and segment.size_bytes == 0) or end_offset > high_watermark:
+            return count
         below_start = not is_active and end_offset <= log_start_offset
         decided = decides and end_offset <= deletable_end
         # An empty segment, after a cleaning, counts as over-size: it must not hold up those behind it.
@@ -59,8 +61,7 @@ def count_deletable(
         over_age = (
             decided and retention_ms is not None and now_ms - segment.largest_timestamp() > retention_ms
         )
-        empty_active = is_active and segment.size_bytes == 0
-        if empty_active or end_offset > high_watermark or not (below_start or over_size or over_age):
+        if not (below_start or over_size or over_age):
             return count
         excess_bytes -= segment.size_bytes
     return len(segments)

@@ -20,17 +20,19 @@ def new_log(
     log_start_offset: Offset | None,
     stop: PreviousStop,
     now_ms: TimestampMs,
+    has_files: bool = True,
 ) -> LoadedLog:
     """Begin a log in a directory that was empty, as `load_log` would.
 
     Nothing is looked for there: a broker makes thousands of logs at a time. `log_start_offset` is None unless
-    it is a copy of a log that starts higher.
+    it is a copy of a log that starts higher. Without `has_files` nothing is created.
 
     Raises:
         OSError: the file of its records cannot be created.
     """
     start = log_start_offset or 0
-    file = LogFile.open(offset_file(directory, start, LOG_SUFFIX), create=True)
+    path = offset_file(directory, start, LOG_SUFFIX)
+    file = LogFile.open(path, create=True) if has_files else LogFile.absent(path)
     segment = Segment(directory, start, file, 0, created_ms=now_ms)
     segment.make_active(config)
     return LoadedLog(

@@ -395,7 +395,7 @@ def _open_segments(directory: Path, names: Set[str], now_ms: TimestampMs) -> lis
     for base_offset in base_offsets:
         file = LogFile.open(offset_file(directory, base_offset, LOG_SUFFIX))
         segment = Segment(directory, base_offset, file, file.size_bytes(), created_ms=now_ms)
-        if segment.transaction_index.path.name in names:
+        if segment.transaction_index.name in names:
             segment.transaction_index.load()
         segments.append(segment)
     return segments

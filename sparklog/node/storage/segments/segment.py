@@ -93,9 +93,10 @@ class Segment:
         self.size_bytes = size_bytes
         self.name_suffix = name_suffix
         """Suffix of its files while it is not in its place; see `segment_files`."""
-        self.offset_index = OffsetIndex(self.path(OFFSET_INDEX_SUFFIX), base_offset)
-        self.time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), base_offset)
-        self.transaction_index = TransactionIndex(self.path(TRANSACTION_INDEX_SUFFIX), base_offset)
+        place = directory, base_offset
+        self.offset_index = OffsetIndex(*place, OFFSET_INDEX_SUFFIX + name_suffix)
+        self.time_index = TimeIndex(*place, TIME_INDEX_SUFFIX + name_suffix)
+        self.transaction_index = TransactionIndex(*place, TRANSACTION_INDEX_SUFFIX + name_suffix)
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
         self.first_timestamp_ms: TimestampMs | None = None

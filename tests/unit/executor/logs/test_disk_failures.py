@@ -199,6 +199,7 @@ async def test_replica_that_cannot_be_opened_is_told_to_be_lost(brokers: Brokers
     """One wrong file is one partition's misfortune: another broker leads it, and this one serves on."""
     topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
     directory = brokers.brokers[0].directory.path
+    brokers.replica(0, topic_id).log.create_files()
     await brokers.stop(0)
     metadata = directory / "t-0" / "partition.metadata"
     content = metadata.read_bytes()
@@ -352,13 +353,35 @@ async def test_refusal_that_says_nothing_of_the_disk_leaves_replica_and_director
 
 
 @with_brokers(count=2)
-async def test_log_that_cannot_be_made_for_lack_of_descriptors_is_made_when_there_are_some(
+async def test_files_that_cannot_be_created_for_lack_of_descriptors_are_when_there_are_some(
+    brokers: Brokers,
+) -> None:
+    """The first record is refused, as any other would be; the client sends it again."""
+    broker = brokers.brokers[0]
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    with failing("open", errno.EMFILE, of="broker-0/t-0/") as refused:
+        assert await produce_one(brokers, topic_id) is ErrorCode.kafka_storage_error
+    assert refused
+    assert (broker.failed_directories, brokers.replica(0, topic_id).offline) == ([], False)
+    assert await produce_one(brokers, topic_id) is ErrorCode.none
+
+
+@with_brokers(count=2)
+async def test_log_that_cannot_be_opened_for_lack_of_descriptors_is_opened_when_there_are_some(
     brokers: Brokers,
 ) -> None:
     """The controller hears that it is lost, so that others lead; but that must not be for ever."""
-    clock, broker = Clock(brokers), brokers.brokers[0]
-    with failing("open", errno.EMFILE, of="broker-0/t-") as refused:
-        topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
+    topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
+    for partition in (0, 1):
+        brokers.replica(0, topic_id, partition).log.create_files()
+    path = brokers.brokers[0].directory.path
+    await brokers.stop(0)
+    for partition in (0, 1):
+        (path / f"t-{partition}" / "partition.metadata").write_bytes(b"")
+    with failing("open", errno.EMFILE, of="partition.metadata") as refused:
+        await brokers.start(0)
+        await brokers.commit()
+        clock, broker = Clock(brokers), brokers.brokers[0]
         told = {(TopicIdPartition(topic_id, number), LOST_DIRECTORY) for number in (0, 1)}
         assert set(broker.told_directories) == told
         tried = len(refused)

@@ -12,6 +12,7 @@ from kio.schema.fetch.v18.response import (
 )
 
 from sparklog.executor.metadata.machine.quorum_voter import ElectionState, MetadataDivergedError, VoteRequest
+from sparklog.executor.metadata.publisher import REPLAY_CHUNK_BYTES
 from sparklog.executor.metadata.quorum_state_file import read_election
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import MetadataImage
@@ -338,3 +339,27 @@ def test_election_that_nobody_waits_for_any_more_does_not_take_the_place_of_a_ne
     election = read_election(scene.log.directory)
     assert election is not None
     assert election.leader_epoch == 2
+
+
+def test_many_records_are_replayed_in_pieces_between_which_others_have_their_turn(scene: Scene) -> None:
+    """Those of ten thousand partitions held a broker's heartbeats for 0.3 s."""
+    published_between: set[int] = set()
+
+    async def look() -> None:
+        while True:
+            published_between.add(len(scene.published))
+            await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        scene.broker_epoch = 0
+        topics = [topic(number) for number in range(4_000)]
+        batches = [batch(1 + start, 1, *topics[start : start + 100]) for start in range(0, 4_000, 100)]
+        assert sum(map(len, batches)) > 2 * REPLAY_CHUNK_BYTES
+        scene.answers = [answer(batch(0, 1, registration(0)), 1), answer(b"".join(batches), 4_001)]
+        looking = asyncio.create_task(look())
+        async with scene.running():
+            await scene.until(lambda: bool(scene.published) and scene.published[-1][0].offset == 4_000)
+        looking.cancel()
+        assert published_between >= {1, 2, 3}
+
+    run(scenario)

@@ -143,6 +143,8 @@ async def test_topics_deleted_together_wait_for_the_disk_side_by_side(brokers: B
     """One after the other, ten thousand renames kept the next image waiting for a quarter of a minute."""
     topics = [await brokers.create_topic(f"t{number}", [(0,)]) for number in range(20)]
     logs = [brokers.replica(0, topic_id).log for topic_id in topics]
+    for log in logs:
+        log.create_files()
     removals = [RemoveTopicRecord(topic_id=topic_id) for topic_id in topics]
     deleting = asyncio.create_task(brokers.commit(*removals))
     for _ in range(3):
@@ -157,6 +159,8 @@ async def test_partitions_moved_away_together_wait_for_the_disk_side_by_side(bro
     """As above: a broker that is emptied would obey no other image meanwhile."""
     topic_id = await brokers.create_topic("t", [(0, 1)] * 20)
     logs = [brokers.replica(0, topic_id, number).log for number in range(20)]
+    for log in logs:
+        log.create_files()
     moves = [
         PartitionChangeRecord(partition_id=number, topic_id=topic_id, replicas=(1,), isr=(1,), leader=1)
         for number in range(20)

@@ -74,13 +74,17 @@ async def test_leadership_does_not_wait_for_the_files_of_other_partitions(broker
 async def test_log_that_is_unwanted_by_the_time_it_is_open_is_deleted_again(brokers: Brokers) -> None:
     """A move may be given up, and a topic deleted, before the disk has answered."""
     table = brokers.brokers[0].replicas.table
+    former = await brokers.create_topic("t", [(0, 1)])
+    brokers.replica(0, former).log.create_files()
     with slow_disk(brokers, 0):
         async with asyncio.timeout(WITHIN_S):
+            await brokers.delete_topic(former)
             deleted = await brokers.create_topic("t", [(0, 1)])
             await brokers.delete_topic(deleted)
             again = await brokers.create_topic("t", [(0, 1)])
     await until(lambda: leader_epochs(brokers, again) == [0], "the new log")
     assert table.get(deleted, 0) is None
+    brokers.replica(0, again).log.create_files()
     path = brokers.brokers[0].directory.path
     assert sorted(each.name for each in path.glob("t-0*"))[:1] == ["t-0"]
 
@@ -97,7 +101,10 @@ async def test_failed_work_on_files_that_no_image_waits_for_ends_the_broker_with
     broker, log = brokers.brokers[0], brokers.replica(0, topic_id).log
     broker.replicas.listeners.append(Mistaken())
     running = asyncio.create_task(broker.replicas.run())
+    gone = await brokers.create_topic("gone", [(0,)])
+    brokers.replica(0, gone).log.create_files()
     with slow_disk(brokers, 0):
+        await brokers.delete_topic(gone)
         await brokers.create_topic("u", [(0,)])
         assert not running.done()
     with pytest.raises(LookupError, match="a defect"):
@@ -112,10 +119,16 @@ async def test_failed_work_on_a_log_that_is_tried_again_keeps_no_broker_from_clo
     brokers: Brokers,
 ) -> None:
     """As above, of the task that tries again."""
+    topic_id = await brokers.create_topic("u", [(0,)])
+    log = brokers.replica(0, topic_id).log
+    log.create_files()
+    await brokers.stop(0)
+    (log.directory / "partition.metadata").write_bytes(b"")
+    with failing("open", errno.EMFILE, of="partition.metadata"):
+        await brokers.start(0)
+        await brokers.commit()
     broker = brokers.brokers[0]
     broker.replicas.listeners.append(Mistaken())
-    with failing("open", errno.EMFILE, of="broker-0/u-"):
-        await brokers.create_topic("u", [(0,)])
     with pytest.raises(LookupError, match="a defect"):
         await asyncio.wait_for(broker.replicas.run(), WITHIN_S)
     await brokers.stop(0)

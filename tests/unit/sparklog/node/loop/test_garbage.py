@@ -7,7 +7,13 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sparklog.node.loop.garbage import MUCH_OBJECTS, freezing_survivors, making_lasting_objects
+from sparklog.node.loop.garbage import (
+    MANY_THINGS,
+    MUCH_OBJECTS,
+    freezing_survivors,
+    making_lasting_objects,
+    without_collections,
+)
 from tests.own_process import in_own_process
 
 
@@ -135,3 +141,51 @@ def test_collector_is_as_before_when_the_broker_has_ended() -> None:
         assert gc.get_freeze_count() > 0
     assert (gc.get_threshold(), list(gc.callbacks)) == before
     assert gc.get_freeze_count() == 0
+
+
+@in_own_process
+def test_step_that_makes_much_that_lasts_is_looked_at_by_no_collection() -> None:
+    """Collections took longer than the making of ten thousand logs."""
+    collected: list[int] = []
+    with freezing_survivors():
+        gc.callbacks.append(lambda phase, info: collected.append(info["generation"]))
+        before = gc.get_freeze_count()
+        with without_collections() as step:
+            kept = [Node() for _ in range(2 * MUCH_OBJECTS)]
+            step.lasting_count = MANY_THINGS
+        assert (collected, gc.isenabled()) == ([], True)
+        assert gc.get_freeze_count() - before >= len(kept)
+        del gc.callbacks[-1]
+
+
+@in_own_process
+def test_garbage_of_many_such_steps_is_found_once_the_process_has_doubled() -> None:
+    """A cycle that is alive at the end of a step is frozen with the rest, and becomes garbage later."""
+    with freezing_survivors():
+        cycle = Node()
+        cycle.neighbour = cycle
+        gone = weakref.ref(cycle)
+        with without_collections() as step:
+            kept = [Node() for _ in range(MANY_THINGS)]
+            step.lasting_count = len(kept)
+        del cycle
+        more = []
+        while gone() is not None and len(more) < 100 * MUCH_OBJECTS:
+            more += [Node() for _ in range(MUCH_OBJECTS)]
+        assert gone() is None
+
+
+@in_own_process
+def test_step_that_makes_little_freezes_nothing_and_one_in_a_usual_process_changes_nothing() -> None:
+    """Cycles among short-lived objects are found as before."""
+    with without_collections():
+        assert gc.isenabled()
+    with freezing_survivors():
+        before = gc.get_freeze_count()
+        with without_collections() as step:
+            assert not gc.isenabled()
+            step.lasting_count = MANY_THINGS - 1
+            with without_collections() as inner:
+                inner.lasting_count = MANY_THINGS
+        assert gc.isenabled()
+        assert gc.get_freeze_count() == before

@@ -108,8 +108,8 @@ def test_leader_epochs_truncate_at_both_ends() -> None:
 
 def test_transaction_index_keeps_whole_entries(tmp_path: Path) -> None:
     """A torn entry at the end is a crash's, not a transaction."""
-    path = tmp_path / "0.txnindex"
-    index = TransactionIndex(path, 0)
+    path = tmp_path / "00000000000000000000.txnindex"
+    index = TransactionIndex(tmp_path, 0, ".txnindex")
     assert (index.overlapping(0, 100), index.last_offset()) == (([], False), None)
     assert not path.exists()
     entries = [AbortedTransactionEntry(1, 0, 9, 5), AbortedTransactionEntry(2, 5, 20, 21)]
@@ -118,7 +118,7 @@ def test_transaction_index_keeps_whole_entries(tmp_path: Path) -> None:
     assert path.stat().st_size == 68
     with path.open("ab") as file:
         file.write(b"\x00\x00\x01")
-    index = TransactionIndex(path, 0)
+    index = TransactionIndex(tmp_path, 0, ".txnindex")
     index.load()
     assert (index.overlapping(0, 100), index.last_offset()) == ((entries, False), 20)
     assert index.overlapping(0, 5) == (entries[:1], True), "all below 5 was over with the first"

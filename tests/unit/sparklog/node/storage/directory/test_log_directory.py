@@ -44,6 +44,13 @@ def append(log: Log, count: int) -> None:
     log.append_as_leader(batch, read_header(batch), 0, START_MS)
 
 
+def create_log(directory: LogDirectory, partition: TopicPartition, topic_id: UUID = TOPIC_ID) -> Log:
+    """Begin a log, with files although it has no records."""
+    log = directory.begin_log(partition, topic_id, CONFIG, START_MS)
+    log.create_files()
+    return log
+
+
 def write_checkpoints(
     directory: LogDirectory,
     logs: Iterable[Log],
@@ -64,7 +71,7 @@ def write_checkpoints(
 def test_directories_of_logs_are_for_their_user_alone(tmp_path: Path) -> None:
     """Whoever else is logged in on the machine reads no records from its disk."""
     directory = LogDirectory.open(tmp_path / "data" / "broker-3")
-    log = directory.create_log("t", 0, TOPIC_ID, CONFIG, START_MS)
+    log = create_log(directory, TopicPartition("t", 0))
     made = [log.directory, directory.path, directory.path.parent]
     assert [stat.S_IMODE(each.stat().st_mode) for each in made] == [0o700] * 3
     log.close()
@@ -139,7 +146,7 @@ def test_logs_survive_a_clean_stop_without_recovery(tmp_path: Path) -> None:
     directory = LogDirectory.open(tmp_path)
     assert (directory.previous_stop, directory.previous_broker_epoch) == (PreviousStop.UNKNOWN, None)
     assert directory.load_all(lambda _: CONFIG, START_MS) == {}
-    log = directory.create_log("a-b", 3, TOPIC_ID, CONFIG, START_MS)
+    log = create_log(directory, TopicPartition("a-b", 3))
     append(log, 5)
     log.advance_log_start_offset(2)
     partition = TopicPartition("a-b", 3)
@@ -177,9 +184,9 @@ def test_logs_survive_a_clean_stop_without_recovery(tmp_path: Path) -> None:
 def test_create_log_for_another_topic_id_is_refused(tmp_path: Path) -> None:
     """A topic deleted and made again is another topic; its records must not appear in the new one."""
     directory = LogDirectory.open(tmp_path)
-    directory.create_log("t", 0, TOPIC_ID, CONFIG, START_MS).close()
+    create_log(directory, TopicPartition("t", 0)).close()
     with pytest.raises(KafkaError) as caught:
-        directory.create_log("t", 0, uuid4(), CONFIG, START_MS)
+        create_log(directory, TopicPartition("t", 0), uuid4())
     assert caught.value.error_code == ErrorCode.inconsistent_topic_id
     directory.close()
 
@@ -188,16 +195,16 @@ def test_deleted_and_stray_logs_leave_their_names(tmp_path: Path) -> None:
     """Deleting is a rename at once and work later, not forgotten by a restart; so are strays."""
     directory = LogDirectory.open(tmp_path)
     long_name = "x" * 249
-    doomed = directory.create_log(long_name, 0, None, CONFIG, START_MS)
-    stray = directory.create_log("s", 1, None, CONFIG, START_MS)
+    doomed = create_log(directory, TopicPartition(long_name, 0))
+    stray = create_log(directory, TopicPartition("s", 1))
     directory.delete_log(doomed, START_MS)
     stray_path = directory.remove_stray(stray, START_MS)
     assert not (tmp_path / f"{long_name}-0").exists()
     assert directory.remove_directories_due(START_MS + 999) == 0
-    assert stray_path.name.endswith("-stray")
+    assert stray_path is not None and stray_path.name.endswith("-stray")
     assert directory.remove_directories_due(START_MS + 1000) == 2
-    directory.remove_stray(directory.create_log("s", 1, None, CONFIG, START_MS), START_MS)
-    directory.delete_log(directory.create_log("t", 0, None, CONFIG, START_MS), START_MS)
+    directory.remove_stray(create_log(directory, TopicPartition("s", 1)), START_MS)
+    directory.delete_log(create_log(directory, TopicPartition("t", 0)), START_MS)
     directory.close()
     directory = LogDirectory.open(tmp_path)
     (tmp_path / "not a log").mkdir()
@@ -214,7 +221,7 @@ def test_log_that_the_disk_does_not_give_fails_the_load_by_name_and_frees_the_ot
     """The directory's disk is broken: no log of it counts, and none that was opened may be in the way."""
     directory = LogDirectory.open(tmp_path)
     for partition in range(6):
-        directory.create_log("t", partition, TOPIC_ID, CONFIG, START_MS).close()
+        create_log(directory, TopicPartition("t", partition)).close()
     log_file = next((tmp_path / "t-3").glob("*.log"))
     log_file.unlink()
     log_file.mkdir()
@@ -236,7 +243,7 @@ def test_log_whose_identity_is_unreadable_is_named_and_leaves_the_others_alone(t
     """One wrong file takes one partition offline, not the broker; the operator mends it and starts again."""
     directory = LogDirectory.open(tmp_path)
     for partition in range(3):
-        directory.create_log("t", partition, TOPIC_ID, CONFIG, START_MS).close()
+        create_log(directory, TopicPartition("t", partition)).close()
     metadata = tmp_path / "t-1" / "partition.metadata"
     metadata.write_text("nonsense")
     logs = directory.load_all(lambda _: CONFIG, START_MS, threads=2)
@@ -251,14 +258,14 @@ def test_log_whose_identity_is_unreadable_is_named_and_leaves_the_others_alone(t
 def test_new_log_owes_nothing_to_a_deleted_one_of_its_name(tmp_path: Path) -> None:
     """A topic that is made again begins at offset 0, whatever the last checkpoint says of its predecessor."""
     directory = LogDirectory.open(tmp_path)
-    log = directory.create_log("t", 0, TOPIC_ID, CONFIG, START_MS)
+    log = create_log(directory, TopicPartition("t", 0))
     append(log, 5)
     append(log, 5)
     log.advance_log_start_offset(5)
     log.flush()
     write_checkpoints(directory, [log], {log.topic_partition: 10})
     directory.delete_log(log, START_MS)
-    again = directory.create_log("t", 0, uuid4(), CONFIG, START_MS)
+    again = create_log(directory, TopicPartition("t", 0), uuid4())
     assert (again.log_start_offset, again.log_end_offset, again.recovery_point) == (0, 0, 0)
     append(again, 1)
     again.close(clean=False)
@@ -279,8 +286,8 @@ def test_log_shorter_than_its_checkpoint_has_the_file_say_so_before_it_takes_any
     """What is written where something was missing is not fsynced: a crash must not find it trusted."""
     directory = LogDirectory.open(tmp_path)
     directory.format(META)
-    short = directory.create_log("t", 0, TOPIC_ID, CONFIG, START_MS)
-    whole = directory.create_log("t", 1, TOPIC_ID, CONFIG, START_MS)
+    short = create_log(directory, TopicPartition("t", 0))
+    whole = create_log(directory, TopicPartition("t", 1))
     for log in (short, whole):
         append(log, 4)
         append(log, 3)
@@ -310,7 +317,7 @@ def test_log_shorter_than_its_checkpoint_has_the_file_say_so_before_it_takes_any
 def test_corrupt_checkpoints_cost_time_not_data(tmp_path: Path) -> None:
     """Recovery then begins at the start of the log."""
     directory = LogDirectory.open(tmp_path)
-    log = directory.create_log("t", 0, None, CONFIG, START_MS)
+    log = create_log(directory, TopicPartition("t", 0))
     append(log, 5)
     log.close()
     directory.close()
@@ -333,7 +340,7 @@ def test_directory_that_cannot_be_removed_keeps_no_other_on_the_disk(
     """Nor does one that somebody has removed by hand."""
     directory = LogDirectory.open(tmp_path)
     for topic in ("gone", "stuck", "t"):
-        directory.delete_log(directory.create_log(topic, 0, None, CONFIG, START_MS), START_MS)
+        directory.delete_log(create_log(directory, TopicPartition(topic, 0)), START_MS)
     (gone,), (stuck,) = tmp_path.glob("gone-0.*"), tmp_path.glob("stuck-0.*")
     shutil.rmtree(gone)
     real = shutil.rmtree
@@ -354,7 +361,7 @@ def test_directory_that_cannot_be_removed_keeps_no_other_on_the_disk(
 def test_start_of_a_log_is_kept_until_the_files_before_it_have_other_names(tmp_path: Path) -> None:
     """Deleted records came back for good after a kill in between: nobody asks for their deletion again."""
     directory = LogDirectory.open(tmp_path)
-    log = directory.create_log("t", 0, None, CONFIG, START_MS)
+    log = create_log(directory, TopicPartition("t", 0))
     for _ in range(3):
         append(log, 2)
         log.roll(START_MS)

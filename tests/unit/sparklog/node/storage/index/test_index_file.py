@@ -47,7 +47,7 @@ def test_index_entries_wherever_they_are_are_found_as_in_a_list(
 ) -> None:
     """Entries in the file and entries in memory are one index, for each look-up and each truncation."""
     path = tmp_path_factory.mktemp("index") / "00000000000000000100.index"
-    index = OffsetIndex(path, 100)
+    index = OffsetIndex(path.parent, 100, ".index")
     index.make_writable(80 * 8)
     expected: list[OffsetPosition] = []
     for step in steps:

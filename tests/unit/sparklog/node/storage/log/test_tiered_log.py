@@ -1,6 +1,7 @@
 """Logs whose first records are in the tier alone: local retention, starts, the adoption of a tier's end."""
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -21,6 +22,7 @@ from sparklog.node.storage.results import (
 )
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import read_header
+from sparklog.protocol.types import TopicPartition
 from tests.unit.sparklog.node.storage.batches import START_MS, make_batch, make_marker
 
 TIERED = LogConfig(
@@ -386,7 +388,7 @@ def test_truncation_below_the_local_start_keeps_the_tiers_part(tmp_path: Path) -
 def test_directory_opens_a_tiered_log_where_it_starts(tmp_path: Path) -> None:
     """The checkpoint of a broker's directory has its start."""
     directory = LogDirectory.open(tmp_path / "data")
-    log = directory.create_log("t", 0, None, TIERED, START_MS)
+    log = directory.begin_log(TopicPartition("t", 0), UUID(int=7), TIERED, START_MS)
     fill(log)
     cut(log, bases(log)[1])
     name, local = log.topic_partition, log.local_log_start_offset
