@@ -21,6 +21,7 @@ from sparklog.node.storage.checkpoints import (
     write_offsets,
 )
 from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.node.storage.files import is_transient
 from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.machine.leader_epochs import EpochEntry
@@ -263,13 +264,12 @@ def test_files_are_not_created_in_the_directory_of_another_topic(directory: LogD
     former = begin(directory)
     lead(former)
     former.close()
-    log = begin(directory, OTHER_ID)
-    with pytest.raises(KafkaError) as caught:
-        lead(log)
-    assert caught.value.error_code is ErrorCode.inconsistent_topic_id
-    again = begin(directory)
-    with pytest.raises(KafkaError, match="File exists"):
-        lead(again)
+    for topic_id, reason in ((OTHER_ID, "belongs to topic id"), (TOPIC_ID, "File exists")):
+        log = begin(directory, topic_id)
+        with pytest.raises(KafkaError, match=reason) as caught:
+            lead(log)
+        assert caught.value.error_code is ErrorCode.kafka_storage_error
+        assert not is_transient(caught.value)
     loaded = directory.load_all(lambda _: CONFIG, START_MS)[PARTITION]
     assert (loaded.log_end_offset, loaded.topic_id) == (2, TOPIC_ID)
     loaded.close()
