@@ -285,12 +285,13 @@ class LogDirectory:
     def create_future(self, current: Log, now_ms: TimestampMs) -> Log:
         """Create the future log for a copy of `current`, which lies in another directory.
 
-        `current` has files from then on: after a crash a copy without a log would count as the log.
+        `current` has files from then on, on the disk: after a crash a copy without a log would count as the
+        log, and as one that may lack records.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        current.create_files()
+        current.sync_identity()
         self.checkpoints.forget(current.topic_partition)
         return Log.open(
             self.path / directory_name(current.topic_partition, uuid4(), FUTURE_SUFFIX),

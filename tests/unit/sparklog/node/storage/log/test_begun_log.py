@@ -330,7 +330,7 @@ def test_log_that_is_copied_elsewhere_gets_files_before_its_copy(tmp_path: Path)
     here, there = LogDirectory.open(tmp_path / "here"), LogDirectory.open(tmp_path / "there")
     log = begin(here)
     future = there.create_future(log, START_MS)
-    assert log.has_files
+    assert (log.has_files, log.identity_unsynced) == (True, False)
     lead(future)
     future.close()
     log.close()
