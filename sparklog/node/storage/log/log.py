@@ -691,7 +691,7 @@ class Log:
             else:
                 if state.truncations.begun == before:
                     return found
-        raise KafkaError(ErrorCode.not_leader_or_follower, f"{self.topic_partition}: the log is closed")
+        raise self._closed()
 
     def _not_here(self, offset: Offset) -> KafkaError:
         if self.log_start_offset <= offset < self.local_log_start_offset:
@@ -1026,7 +1026,8 @@ class Log:
         """Create the directory and the files of a log that was begun without; nothing is fsynced.
 
         Raises:
-            KafkaError: as `flush`; without an error of the system: something else has the directory's name.
+            KafkaError: as `flush`; without an error of the system: something else has the directory's name;
+                NOT_LEADER_OR_FOLLOWER: the log was closed without files.
         """
         if self._before_files is not None:
             self._flush(self._create_files)
@@ -1037,7 +1038,7 @@ class Log:
         They are created before, if they are not there.
 
         Raises:
-            KafkaError: as `flush`.
+            KafkaError: as `create_files`.
         """
         self._flush(self._sync_identity)
 
@@ -1061,6 +1062,9 @@ class Log:
     def _create_files(self) -> None:
         if self._before_files is None:
             return
+        if self.is_closed:
+            # A late thread must not create what the directory's next owner creates.
+            raise self._closed()
         with storage_errors(f"create {self.directory}"):
             self._before_files()
             try:
@@ -1071,6 +1075,9 @@ class Log:
             except FileExistsError as error:
                 raise self._taken(str(error)) from None
         self.is_new, self._before_files = True, None
+
+    def _closed(self) -> KafkaError:
+        return KafkaError(ErrorCode.not_leader_or_follower, f"{self.topic_partition}: the log is closed")
 
     def _name_directory(self) -> None:
         metadata = self.directory / PARTITION_METADATA

@@ -336,3 +336,13 @@ def test_log_that_is_copied_elsewhere_gets_files_before_its_copy(tmp_path: Path)
     log.close()
     here.close()
     there.close()
+
+
+def test_closed_log_without_files_gets_none_from_a_late_thread(directory: LogDirectory) -> None:
+    """A broker that stops does not wait for its threads, and the next one may have begun the log already."""
+    log = begin(directory)
+    log.close()
+    for late in (log.sync_identity, log.create_files):
+        with pytest.raises(KafkaError, match="the log is closed"):
+            late()
+    assert names_in(directory.path) == []
