@@ -31,7 +31,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from benchmarks.longest_stall import longest_stall
+from benchmarks.longest_stall import longest_stall_ms
 from benchmarks.many_partitions import Figures
 from sparklog.node.loop.garbage import freezing_survivors
 from sparklog.node.metadata.cluster_size import SizeChange
@@ -319,7 +319,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _measure(cluster, figures, options)
         logs = [cluster.log_path(broker_id) for broker_id in range(options.brokers)]
         lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
-    print(f"longest stall of a broker's loop: {longest_stall(lines)}")
+    print(f"longest stall of a broker's loop: {longest_stall_ms(lines)} ms")
     return int(not figures.are_within_bars)
 
 

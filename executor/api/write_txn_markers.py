@@ -9,6 +9,8 @@ Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
 """
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Final, Protocol
 
 from kio.schema.write_txn_markers.v2.response import (
@@ -26,6 +28,7 @@ from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.clocks import wall_clock_ms
 from sparklog.node.metadata.topic_names import CONSUMER_OFFSETS_TOPIC
 from sparklog.node.serving.requests import Handler, Request, Response
+from sparklog.node.serving.turns import held
 from sparklog.node.storage.producers.transaction_markers import EndTransactionMarker
 from sparklog.protocol.codec.apis import ApiKey
 from sparklog.protocol.codec.steps import turn
@@ -96,6 +99,7 @@ def handlers(services: PartitionServices) -> Mapping[ApiKey, Handler]:
         replicas.table,
         replicas.delayed,
         services.config.request_timeout_ms,
+        disk_threads=replicas.executor,
         complete_group_transaction=replicas.coordinators.groups.complete_transaction,
     )
     return {ApiKey.WRITE_TXN_MARKERS: handler.handle}
@@ -108,13 +112,18 @@ class WriteTxnMarkersHandler:
         delayed: DelayedOperations,
         timeout_ms: int,
         *,
+        disk_threads: Executor | None = None,
         complete_group_transaction: CompleteTransaction | None = None,
         wall_ms: Callable[[], TimestampMs] = wall_clock_ms,
     ) -> None:
-        """`timeout_ms` bounds the wait for a marker; without group coordinators there is none of theirs."""
+        """`timeout_ms` bounds the wait for a marker; without group coordinators there is none of theirs.
+
+        `disk_threads` put a log without records on the disk before its marker; None: the append does.
+        """
         self._table = table
         self._delayed = delayed
         self._timeout_ms = timeout_ms
+        self._disk_threads = disk_threads
         self._complete_group_transaction = complete_group_transaction
         self._wall_ms = wall_ms
 
@@ -134,6 +143,7 @@ class WriteTxnMarkersHandler:
                 for partition in topic.partition_indexes:
                     write = _Write(writes, end.producer_id, topic.name, partition)
                     writes.parts.append(write)
+                    await self._sync_identity(topic.name, partition)
                     self._write(write, end)
                     await turn()
             await turn()
@@ -143,6 +153,17 @@ class WriteTxnMarkersHandler:
         finally:
             # They hold this and their replicas; in a circle, the files of a deleted log would stay open.
             writes.parts.clear()
+
+    async def _sync_identity(self, topic: str, partition: int) -> None:
+        """Put a log that is led here on the disk, if a marker will be its first batch."""
+        try:
+            replica = self._table.find(topic, partition)
+        except KafkaError:
+            return
+        if self._disk_threads is None or replica.leadership is None or not replica.log.identity_unsynced:
+            return
+        with suppress(KafkaError):  # the append fails with it
+            await held(self._delayed.run_in_executor(self._disk_threads, replica.log.sync_identity))
 
     def _write(self, write: _Write, end: EndTransactionMarker) -> None:
         try:

@@ -11,16 +11,20 @@ The load reads up to the log's end, not to the high watermark: records between t
 but may be committed yet, and the coordinator's replies wait for that. The end does not move meanwhile: only
 this leader appends, and only through its coordinator.
 
+A log without records gets its files, and its topic id on the disk, before its coordinator serves: the append
+of the first record, which belongs to the loop, would wait for that.
+
 Source: Kafka's CoordinatorLoaderImpl, TransactionStateManager.loadTransactionMetadata.
 """
 
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
 from sparklog.executor.coordinators.machine.coordinator_machine import CoordinatorRecord, ProducerStamp
 from sparklog.executor.coordinators.machine.coordinator_partition import CoordinatorPartition
@@ -36,6 +40,8 @@ from sparklog.protocol.records.key_values import read_key_runs
 from sparklog.protocol.types import Offset
 
 logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 
 SLICE_WORK: Final = 256
 """Work of one turn of the loop, in units of about a microsecond."""
@@ -78,10 +84,14 @@ async def load_partition(loading: Loading, partition: CoordinatorPartition, limi
     """Replay the whole log and return the number of records. Cancelled, it leaves the machine half loaded.
 
     Raises:
-        KafkaError: the log cannot be read, or holds what is no coordinator's record.
+        KafkaError: the log cannot be read, or put on the disk, or holds what is no coordinator's record.
         Exception: what the machine raises.
     """
     log = loading.log
+    if log.identity_unsynced:
+        turn = limits.reads[log.parent]
+        await turn.acquire()
+        await _run_in_turn(loading, turn, log.sync_identity)
     replayed = _Replayed(log.log_start_offset)
     while replayed.offset < log.log_end_offset:
         async with AsyncExitStack() as part:
@@ -98,11 +108,7 @@ async def load_partition(loading: Loading, partition: CoordinatorPartition, limi
 
 
 async def _read(loading: Loading, offset: Offset, limits: LoadLimits, part: AsyncExitStack) -> bytes:
-    """Read whole batches in the turn of their directory, and hold a buffer for them until the `part` is done.
-
-    Cancellation does not end the thread, which a hanging disk may keep: the turn is over when the thread
-    ends.
-    """
+    """Read whole batches in the turn of their directory; hold a buffer for them until the `part` is done."""
     log, turn = loading.log, limits.reads[loading.log.parent]
     await turn.acquire()
     try:
@@ -110,11 +116,18 @@ async def _read(loading: Loading, offset: Offset, limits: LoadLimits, part: Asyn
     except BaseException:
         turn.release()
         raise
-    reading = asyncio.get_running_loop().run_in_executor(
-        loading.executor, read_batches, loading, offset, log.log_end_offset
-    )
-    reading.add_done_callback(lambda _: turn.release())
-    return await asyncio.shield(reading)
+    return await _run_in_turn(loading, turn, partial(read_batches, loading, offset, log.log_end_offset))
+
+
+async def _run_in_turn(loading: Loading, turn: asyncio.Lock, work: Callable[[], _Result]) -> _Result:
+    """Do blocking work in a thread, in a turn that begins with the call.
+
+    Cancellation does not end the thread, which a hanging disk may keep: the turn is over when the thread
+    ends.
+    """
+    running = asyncio.get_running_loop().run_in_executor(loading.executor, work)
+    running.add_done_callback(lambda _: turn.release())
+    return await asyncio.shield(running)
 
 
 class _Replayed:

@@ -52,6 +52,8 @@ class LogStore:
         """Loaded logs to which the system has refused to write a topic id, for the next attempt."""
         self._futures: dict[TopicPartition, list[Log]] = {}
         """Loaded copies of logs that were being moved, not claimed yet."""
+        self._unpromoted: dict[TopicPartition, list[Log]] = {}
+        """Copies that the system has refused to make the log of their partition, for the next attempt."""
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         """The requested directories of logs that do not exist yet (KIP-113)."""
         self._by_path = {str(directory.path): directory for directory in directories}
@@ -141,9 +143,9 @@ class LogStore:
         return self._begin(topic_partition, topic_id, config, assigned_directory)
 
     def _found(self) -> Iterator[Collection[TopicPartition]]:
-        yield from (self._loaded, self._unnamed, self._futures)
+        yield from (self._loaded, self._unnamed, self._futures, self._unpromoted)
         for directory in self.online:
-            yield directory.unreadable
+            yield from (directory.unreadable, directory.vanished)
 
     async def open(
         self,
@@ -188,7 +190,10 @@ class LogStore:
         left = await self._promote(topic_partition, topic_id, assigned_directory)
         if left is not None:
             return left, 0
-        return self._begin(topic_partition, topic_id, config, assigned_directory), 0
+        log = self._begin(topic_partition, topic_id, config, assigned_directory)
+        if any(topic_partition in directory.vanished for directory in self.online):
+            log.missing = f"there were records of {topic_partition} when its directory was closed"
+        return log, 0
 
     def _begin(
         self,
@@ -210,16 +215,19 @@ class LogStore:
         self, topic_partition: TopicPartition, topic_id: UUID, assigned_directory: UUID | None
     ) -> Log | None:
         """Use a copy as the log if there is only the copy: the other disk failed during the move."""
-        of_topic = [log for log in self._futures.get(topic_partition, ()) if log.topic_id == topic_id]
+        copies = self._futures.get(topic_partition, []) + self._unpromoted.pop(topic_partition, [])
+        of_topic = [log for log in copies if log.topic_id == topic_id]
         if not of_topic:
             return None
         future = max(of_topic, key=lambda log: log.log_end_offset)
-        self._futures[topic_partition].remove(future)
+        self._futures[topic_partition] = [log for log in copies if log is not future]
         try:
             await asyncio.get_running_loop().run_in_executor(self._executor, future.promote)
         except KafkaError as error:
             if self.directory_of(future).is_failed_by(error):
                 self._on_failed(self.directory_of(future), error)
+            else:
+                self._unpromoted[topic_partition] = [future]
             raise
         if self.directory_id_of(future) == assigned_directory:
             future.missing = f"it was a copy, and what was copied last of {topic_partition} is not known"
@@ -290,6 +298,8 @@ class LogStore:
 
     async def remove_strays(self) -> None:
         """Remove the loaded logs that no image contains."""
+        for directory in self.directories:
+            directory.vanished.clear()
         strays, self._loaded = self._loaded, {}
         futures, self._futures = self._futures, {}
         await self._remove(loaded.log for found in strays.values() for loaded in found)
@@ -299,10 +309,11 @@ class LogStore:
         """Flush and close the loaded logs that were not opened yet."""
         unclaimed = [*self._loaded.values(), *self._unnamed.values()]
         self._loaded, self._unnamed = {}, {}
-        futures, self._futures = self._futures, {}
+        futures = [log for logs in (*self._futures.values(), *self._unpromoted.values()) for log in logs]
+        self._futures, self._unpromoted = {}, {}
         await asyncio.gather(
             *(self.close(loaded.log) for found in unclaimed for loaded in found),
-            *(self.close(log) for logs in futures.values() for log in logs),
+            *(self.close(log) for log in futures),
         )
 
     async def close(self, log: Log) -> None:

@@ -347,10 +347,9 @@ class Roles:
 
     def _begin(self, image: MetadataImage, topic: TopicImage, partition: int) -> Replica | None:
         """Return the replica of a partition without a file; None if its log has to be opened."""
-        key = TopicIdPartition(topic.topic_id, partition)
+        key, name = TopicIdPartition(topic.topic_id, partition), TopicPartition(topic.name, partition)
         assigned_directory = topic.partitions[partition].directory_of(self._host.broker_id)
         settings = self._settings.of(image, topic.name)
-        name = TopicPartition(topic.name, partition)
         try:
             log = self._logs.begin(name, topic.topic_id, settings.log, assigned_directory)
         except KafkaError:
@@ -359,16 +358,13 @@ class Roles:
 
     async def _open(self, image: MetadataImage, topic: TopicImage, partition: int) -> None:
         settings = self._settings.of(image, topic.name)
-        topic_partition = TopicPartition(topic.name, partition)
-        key = TopicIdPartition(topic.topic_id, partition)
+        key, name = TopicIdPartition(topic.topic_id, partition), TopicPartition(topic.name, partition)
         assigned_directory = topic.partitions[partition].directory_of(self._host.broker_id)
         try:
-            log, high_watermark = await self._logs.open(
-                topic_partition, topic.topic_id, settings.log, assigned_directory
-            )
+            opened = await self._logs.open(name, topic.topic_id, settings.log, assigned_directory)
         except (KafkaError, OSError) as error:
             if key not in self._refused:
-                logger.error("%s is offline, its log cannot be opened: %s", topic_partition, error)
+                logger.error("%s is offline, its log cannot be opened: %s", name, error)
                 self._reports.lost(key)
             if is_transient(error):
                 self._refused[key] = None
@@ -377,8 +373,8 @@ class Roles:
             return
         if key in self._refused:
             del self._refused[key]
-            logger.info("%s: its log could be opened at last", topic_partition)
-        self._opened(key, log, settings, high_watermark=high_watermark)
+            logger.info("%s: its log could be opened at last", name)
+        self._opened(key, opened[0], settings, high_watermark=opened[1])
 
     def _opened(
         self, key: TopicIdPartition, log: Log, settings: PartitionSettings, *, high_watermark: Offset

@@ -95,6 +95,8 @@ class LogDirectory:
         that it had acknowledged (KIP-966); None if unknown."""
         self.unreadable: dict[TopicPartition, KafkaError] = {}
         """Logs that `load_all` could not open because of their contents."""
+        self.vanished: set[TopicPartition] = set()
+        """Partitions of which a clean stop left records here, and `load_all` found no directory."""
         self.futures: list[Log] = []
         """Future logs that `load_all` found; the log mover takes them over."""
         self.failure: BaseException | None = None
@@ -174,6 +176,8 @@ class LogDirectory:
     ) -> dict[TopicPartition, Log]:
         """Open every log, recovering those of an unclean stop. `config_for` takes a topic name.
 
+        Logs that a clean stop left, and that are not there any more, are in `vanished`.
+
         Up to `threads` logs are opened at once (num.recovery.threads.per.data.dir). Removes the
         clean-shutdown marker and deleted logs (`-delete`, `-stray`); leaves out the metadata log, which the
         metadata follower opens. Logs with damaged contents are in `unreadable`; copies of logs of other
@@ -207,6 +211,11 @@ class LogDirectory:
                     for directory, (partition, config) in to_load.items()
                 }
                 loaded = self._loaded(opening)
+            if self.previous_stop is PreviousStop.CLEAN:
+                # After a kill the files may name the logs of topics that had just been deleted.
+                named = {**recovery_points, **{each: end for each, end in high_watermarks.items() if end}}
+                there = {partition for partition, _ in to_load.values()}
+                self.vanished = {each for each, end in named.items() if end and each not in there}
             self.checkpoints.lower(loaded)
             self.futures = [log for log in loaded if log.is_future]
             logs = {log.topic_partition: log for log in loaded if not log.is_future}
@@ -285,12 +294,13 @@ class LogDirectory:
     def create_future(self, current: Log, now_ms: TimestampMs) -> Log:
         """Create the future log for a copy of `current`, which lies in another directory.
 
-        `current` has files from then on: after a crash a copy without a log would count as the log.
+        `current` has files from then on, on the disk: after a crash a copy without a log would count as the
+        log, and as one that may lack records.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        current.create_files()
+        current.sync_identity()
         self.checkpoints.forget(current.topic_partition)
         return Log.open(
             self.path / directory_name(current.topic_partition, uuid4(), FUTURE_SUFFIX),

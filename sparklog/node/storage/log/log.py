@@ -260,7 +260,10 @@ class Log:
                 write_topic_id(metadata, topic_id, sync=False)
                 is_new = True
             elif topic_id is not None and stored_id != topic_id:
-                raise _other_topic(directory, stored_id, topic_id)
+                raise KafkaError(
+                    ErrorCode.inconsistent_topic_id,
+                    f"{directory} belongs to topic id {stored_id}, not {topic_id}",
+                )
             loaded = (
                 new_log(directory, config, log_start_offset=log_start_offset, stop=stop, now_ms=now_ms)
                 if begins
@@ -688,7 +691,7 @@ class Log:
             else:
                 if state.truncations.begun == before:
                     return found
-        raise KafkaError(ErrorCode.not_leader_or_follower, f"{self.topic_partition}: the log is closed")
+        raise self._closed()
 
     def _not_here(self, offset: Offset) -> KafkaError:
         if self.log_start_offset <= offset < self.local_log_start_offset:
@@ -1023,7 +1026,8 @@ class Log:
         """Create the directory and the files of a log that was begun without; nothing is fsynced.
 
         Raises:
-            KafkaError: as `flush`; INCONSISTENT_TOPIC_ID: another topic's log has the directory.
+            KafkaError: as `flush`; without an error of the system: something else has the directory's name;
+                NOT_LEADER_OR_FOLLOWER: the log was closed without files.
         """
         if self._before_files is not None:
             self._flush(self._create_files)
@@ -1034,7 +1038,7 @@ class Log:
         They are created before, if they are not there.
 
         Raises:
-            KafkaError: as `flush`.
+            KafkaError: as `create_files`.
         """
         self._flush(self._sync_identity)
 
@@ -1058,18 +1062,34 @@ class Log:
     def _create_files(self) -> None:
         if self._before_files is None:
             return
+        if self.is_closed:
+            # A late thread must not create what the directory's next owner creates.
+            raise self._closed()
         with storage_errors(f"create {self.directory}"):
             self._before_files()
-            # A missing data directory must not come back as an empty one.
-            make_private_directory(self.directory, with_parents=False)
-            metadata = self.directory / PARTITION_METADATA
-            stored_id = read_topic_id(metadata)  # of an attempt that the system refused half-way
-            if stored_id is None and self.topic_id is not None:
-                write_topic_id(metadata, self.topic_id, sync=False)
-            elif stored_id != self.topic_id:
-                raise _other_topic(self.directory, stored_id, self.topic_id)
-            self.segments.active.file.create()
+            try:
+                # A missing data directory must not come back as an empty one.
+                make_private_directory(self.directory, with_parents=False)
+                self._name_directory()
+                self.segments.active.file.create()
+            except FileExistsError as error:
+                raise self._taken(str(error)) from None
         self.is_new, self._before_files = True, None
+
+    def _closed(self) -> KafkaError:
+        return KafkaError(ErrorCode.not_leader_or_follower, f"{self.topic_partition}: the log is closed")
+
+    def _name_directory(self) -> None:
+        metadata = self.directory / PARTITION_METADATA
+        stored_id = read_topic_id(metadata)  # of an attempt that the system refused half-way
+        if stored_id is None and self.topic_id is not None:
+            write_topic_id(metadata, self.topic_id, sync=False)
+        elif stored_id != self.topic_id:
+            raise self._taken(f"it belongs to topic id {stored_id}, not {self.topic_id}")
+
+    def _taken(self, reason: str) -> KafkaError:
+        # No retry helps before a start has removed what lies there: the replica goes, and others lead.
+        return KafkaError(ErrorCode.kafka_storage_error, f"cannot create {self.directory}: {reason}")
 
     def _sync_identity(self) -> None:
         if not self.identity_unsynced:
@@ -1328,12 +1348,6 @@ class Log:
             self.directory.rename(target)
         self.directory = target
         return target
-
-
-def _other_topic(directory: Path, found: UUID | None, wanted: UUID | None) -> KafkaError:
-    return KafkaError(
-        ErrorCode.inconsistent_topic_id, f"{directory} belongs to topic id {found}, not {wanted}"
-    )
 
 
 def _epochs_within(

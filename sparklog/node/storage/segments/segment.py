@@ -2,8 +2,7 @@
 
 A segment holds the batches from its base offset up to the next segment's. The last one is active: it is
 appended to, its indexes are preallocated. The others are sealed: their indexes are cut to their entries.
-Sizes, positions and largest timestamp are kept in memory; nothing on the append path asks the file system for
-them.
+Sizes, positions and largest timestamp are kept in memory: an append asks the file system for none of them.
 
 Rules kept:
 

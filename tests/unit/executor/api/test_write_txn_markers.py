@@ -1,5 +1,7 @@
 """WriteTxnMarkers and DescribeProducers over real logs and a real listener."""
 
+import os
+import threading
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -175,6 +177,28 @@ async def test_marker_of_version_1_ends_a_transaction_of_its_own_epoch(brokers: 
     (row,) = (await channel.request(request)).markers
     assert row.topics[0].partitions[0].error_code is NONE
     assert brokers.replica(0, topic_id).last_stable_offset == 2
+
+
+@with_brokers()
+async def test_marker_that_is_the_first_batch_of_a_log_waits_for_the_disk_in_a_thread(
+    brokers: Brokers,
+) -> None:
+    """An aborted transaction may have written nothing; the loop stood still for three fsyncs a partition."""
+    await brokers.create_topic("t", [(0,), (0,)])
+    fsync, syncing = os.fsync, list[threading.Thread]()
+
+    def watched(descriptor: int) -> None:
+        syncing.append(threading.current_thread())
+        fsync(descriptor)
+
+    os.fsync = watched
+    try:
+        written = await write(await brokers.connect(0), marker(7, 0, 1, committed=False))
+    finally:
+        os.fsync = fsync
+    assert written == {7: [("t", 0, NONE), ("t", 1, NONE)]}
+    assert len(syncing) >= 6
+    assert threading.current_thread() not in syncing
 
 
 class _Groups:

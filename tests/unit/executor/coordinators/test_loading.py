@@ -207,6 +207,16 @@ def test_load_of_many_batches_brings_the_last_of_each_key(
 
 
 @with_brokers()
+async def test_log_without_records_is_on_the_disk_before_its_coordinator_serves(brokers: Brokers) -> None:
+    """The first record is appended on the loop, which stood still for a new directory and three fsyncs."""
+    loads = Loads(brokers)
+    topic_id = await brokers.create_topic(TOPIC, [(0,)])
+    await loads.until_active()
+    log = brokers.replica(0, topic_id).log
+    assert (log.has_files, log.identity_unsynced) == (True, False)
+
+
+@with_brokers()
 async def test_load_lets_others_have_their_turn_and_refuses_for_now(brokers: Brokers) -> None:
     """A million records are loaded in slices; requests are answered COORDINATOR_LOAD_IN_PROGRESS."""
     count = 20 * SLICE_WORK

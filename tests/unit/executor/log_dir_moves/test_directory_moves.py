@@ -516,6 +516,32 @@ async def test_copy_of_a_log_whose_disk_failed_is_what_the_next_start_goes_on_wi
 
 
 @with_brokers(count=2, directories_each=2)
+async def test_copy_whose_renaming_is_refused_is_the_log_after_the_next_attempt(brokers: Brokers) -> None:
+    """An empty log took its place, though the copy may have the only records there are."""
+    scene = await Scene.begin(brokers, batch(10), replicas=(0, 1))
+    source, target = scene.paths
+    await scene.alter(target)
+    await scene.caught_up(target)
+    await brokers.stop(0)
+    shutil.rmtree(source / "t-0")
+    await brokers.elect(scene.topic_id, 0, leader=1, isr=[1])
+    with failing("rename", errno.EBUSY, of="-future") as refused:
+        await brokers.start(0)
+        await brokers.commit()
+    table, clock = brokers.brokers[0].replicas.table, Clock(brokers)
+    assert refused
+    assert table.get(scene.topic_id, 0) is None
+
+    def is_open() -> bool:
+        clock.tick(1000)
+        return table.get(scene.topic_id, 0) is not None
+
+    await clock.until(is_open, "the next attempt")
+    assert scene.replica.log.directory == target / "t-0"
+    assert list(target.glob("t-0*")) == [target / "t-0"]
+
+
+@with_brokers(count=2, directories_each=2)
 async def test_copy_that_the_metadata_names_says_that_it_may_lack_something(brokers: Brokers) -> None:
     """The disk of its log failed between the controller's word and the last of the copying."""
     scene = await Scene.begin(brokers, batch(10), replicas=(0, 1))

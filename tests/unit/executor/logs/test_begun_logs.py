@@ -1,12 +1,14 @@
 """Replicas whose logs have no files: restarts, directories, checkpoints, followers."""
 
+import shutil
 from pathlib import Path
 from uuid import UUID
 
 from sparklog.executor.log_dir_moves.directory_moves import DirectoryMoves
-from sparklog.node.metadata.schemas import PartitionChangeRecord
+from sparklog.node.metadata.schemas import LOST_DIRECTORY, PartitionChangeRecord
 from sparklog.node.storage.checkpoints import read_offsets
-from sparklog.protocol.types import TopicPartition
+from sparklog.node.storage.directory.log_directory import CLEAN_SHUTDOWN_MARKER
+from sparklog.protocol.types import TopicIdPartition, TopicPartition
 from tests.unit.executor.brokers import Brokers, until, with_brokers
 from tests.unit.executor.logs.test_log_upkeep import HIGH_WATERMARKS, RECOVERY_POINTS, Clock, append
 
@@ -117,3 +119,36 @@ async def test_topic_that_is_deleted_and_created_again_before_a_record_is_served
     await append(brokers, again, 1)
     assert brokers.replica(0, again).log.log_end_offset == 1
     assert brokers.brokers[0].failed_directories == []
+
+
+@with_brokers(count=2)
+async def test_log_whose_directory_has_gone_since_a_clean_stop_is_not_taken_for_one_without_records(
+    brokers: Brokers,
+) -> None:
+    """It was in sync, and could be elected with nothing: acknowledged records were lost."""
+    topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
+    await append(brokers, topic_id, 3)
+    follower = brokers.replica(1, topic_id)
+    await until(lambda: follower.log.log_end_offset == 3, "the follower's records")
+    path = brokers.replica(0, topic_id).log.directory
+    await brokers.stop(0)
+    (path.parent / CLEAN_SHUTDOWN_MARKER).touch()
+    shutil.rmtree(path)
+    await brokers.start(0)
+    await brokers.commit()
+    assert brokers.brokers[0].told_directories == [(TopicIdPartition(topic_id, 0), LOST_DIRECTORY)]
+
+
+@with_brokers()
+async def test_topic_with_the_name_of_a_log_that_has_gone_is_a_new_one(brokers: Brokers) -> None:
+    """What its namesake had is no loss of this one."""
+    topic_id = await brokers.create_topic("t", [(0,)])
+    await append(brokers, topic_id, 3)
+    path = brokers.replica(0, topic_id).log.directory
+    await brokers.stop(0)
+    (path.parent / CLEAN_SHUTDOWN_MARKER).touch()
+    shutil.rmtree(path)
+    await brokers.delete_topic(topic_id)
+    await brokers.start(0)
+    again = await brokers.create_topic("t", [(0,)])
+    assert brokers.replica(0, again).log.missing is None

@@ -22,6 +22,7 @@ from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.replicas import ClusterMembership, ControllerRequests, Replicas
 from sparklog.node.metadata.schemas import DAMAGED_DIRECTORY, LOST_DIRECTORY, PartitionChangeRecord
+from sparklog.node.storage.checkpoints import write_topic_id
 from sparklog.node.storage.directory.log_directory import CLEAN_SHUTDOWN_MARKER, LogDirectory
 from sparklog.node.storage.machine.recovery_rules import PreviousStop
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -364,6 +365,22 @@ async def test_files_that_cannot_be_created_for_lack_of_descriptors_are_when_the
     assert refused
     assert (broker.failed_directories, brokers.replica(0, topic_id).offline) == ([], False)
     assert await produce_one(brokers, topic_id) is ErrorCode.none
+
+
+@with_brokers(count=2)
+async def test_log_whose_name_is_taken_on_the_disk_is_lost_with_its_first_record(brokers: Brokers) -> None:
+    """A deletion may have left its directory: the leader refused its producers until a restart."""
+    broker = brokers.brokers[0]
+    topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
+    logs = [brokers.replica(0, topic_id, partition).log for partition in (0, 1)]
+    logs[0].directory.touch()
+    logs[1].directory.mkdir()
+    write_topic_id(logs[1].directory / "partition.metadata", UUID(int=1))
+    for partition in (0, 1):
+        assert await produce_one(brokers, topic_id, partition=partition) is ErrorCode.kafka_storage_error
+        assert brokers.replica(0, topic_id, partition).offline
+    assert broker.failed_directories == []
+    assert broker.told_directories == [(TopicIdPartition(topic_id, each), LOST_DIRECTORY) for each in (0, 1)]
 
 
 @with_brokers(count=2)

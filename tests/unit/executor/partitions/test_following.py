@@ -87,6 +87,8 @@ async def test_follower_suspects_its_leader_from_the_loss_of_the_connection_unti
     """Clients that ask it who leads are not to be sent to a dead broker."""
     await brokers.create_topic("t", [(0, 1)])
     suspicions = brokers.brokers[1].suspicions
+    fetcher = next(iter(brokers.brokers[1].replicas._fetchers._fetchers.values()))
+    await until(lambda: fetcher.requests_answered > 0, "the leader has answered a fetch")
     assert not suspicions.is_any_suspected({0})
     await brokers.stop(0)
     await until(lambda: suspicions.is_any_suspected({0}), "the leader is suspected")

@@ -185,9 +185,8 @@ def test_create_log_for_another_topic_id_is_refused(tmp_path: Path) -> None:
     """A topic deleted and made again is another topic; its records must not appear in the new one."""
     directory = LogDirectory.open(tmp_path)
     create_log(directory, TopicPartition("t", 0)).close()
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(KafkaError, match="belongs to topic id"):
         create_log(directory, TopicPartition("t", 0), uuid4())
-    assert caught.value.error_code == ErrorCode.inconsistent_topic_id
     directory.close()
 
 

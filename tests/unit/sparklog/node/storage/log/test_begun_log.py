@@ -21,6 +21,7 @@ from sparklog.node.storage.checkpoints import (
     write_offsets,
 )
 from sparklog.node.storage.directory.log_directory import LogDirectory
+from sparklog.node.storage.files import is_transient
 from sparklog.node.storage.log.log import Log
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.machine.leader_epochs import EpochEntry
@@ -263,13 +264,12 @@ def test_files_are_not_created_in_the_directory_of_another_topic(directory: LogD
     former = begin(directory)
     lead(former)
     former.close()
-    log = begin(directory, OTHER_ID)
-    with pytest.raises(KafkaError) as caught:
-        lead(log)
-    assert caught.value.error_code is ErrorCode.inconsistent_topic_id
-    again = begin(directory)
-    with pytest.raises(KafkaError, match="File exists"):
-        lead(again)
+    for topic_id, reason in ((OTHER_ID, "belongs to topic id"), (TOPIC_ID, "File exists")):
+        log = begin(directory, topic_id)
+        with pytest.raises(KafkaError, match=reason) as caught:
+            lead(log)
+        assert caught.value.error_code is ErrorCode.kafka_storage_error
+        assert not is_transient(caught.value)
     loaded = directory.load_all(lambda _: CONFIG, START_MS)[PARTITION]
     assert (loaded.log_end_offset, loaded.topic_id) == (2, TOPIC_ID)
     loaded.close()
@@ -330,9 +330,19 @@ def test_log_that_is_copied_elsewhere_gets_files_before_its_copy(tmp_path: Path)
     here, there = LogDirectory.open(tmp_path / "here"), LogDirectory.open(tmp_path / "there")
     log = begin(here)
     future = there.create_future(log, START_MS)
-    assert log.has_files
+    assert (log.has_files, log.identity_unsynced) == (True, False)
     lead(future)
     future.close()
     log.close()
     here.close()
     there.close()
+
+
+def test_closed_log_without_files_gets_none_from_a_late_thread(directory: LogDirectory) -> None:
+    """A broker that stops does not wait for its threads, and the next one may have begun the log already."""
+    log = begin(directory)
+    log.close()
+    for late in (log.sync_identity, log.create_files):
+        with pytest.raises(KafkaError, match="the log is closed"):
+            late()
+    assert names_in(directory.path) == []
