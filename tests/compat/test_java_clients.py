@@ -29,11 +29,11 @@ def addresses(cluster: LocalCluster, node: str) -> str:
 
 
 def stored_batches(cluster: LocalCluster, topic: str, partition: int) -> list[BatchHeader]:
-    """Return the headers of the batches that the partition's leader has on disk."""
+    """Return the headers of the batches that the partition's leader has on disk; no file before the first."""
     leader = cluster.leader(topic, partition)
     assert leader is not None
     segment = cluster.broker_directory(leader) / f"{topic}-{partition}" / f"{0:020}.log"
-    return [header for _, header in iterate_headers(segment.read_bytes())]
+    return [header for _, header in iterate_headers(segment.read_bytes())] if segment.exists() else []
 
 
 @pytest.mark.parametrize("node", ["controller", "brokers"])

@@ -86,7 +86,7 @@ async def test_look_up_by_time_whose_segments_go_meanwhile_is_answered_and_the_d
         # Nothing of the first segment is readable any more, and the look-up goes on to the second one.
         asked = channel.request(list_offsets(START_MS))
         await until(held.reached.is_set, "the look-up in the first segment")
-        clock.tick(1)
+        clock.tick(1000)
         await clock.until(lambda: not second.exists(), "both segments renamed")
         held.go_on.set()
         (row,) = rows(await asked)
