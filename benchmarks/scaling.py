@@ -1,6 +1,7 @@
 """Acknowledgements while a cluster grows from three brokers to six and shrinks back, with a gigabyte to move.
 
     python -m benchmarks.scaling --brokers 6 --partitions 60 --megabytes-per-second 20 --gigabytes 1
+    python -m benchmarks.scaling --throttle 10    # moves under a quota of replication
 
 Brokers are processes of their own, each a rack; the driver is a thread of this one. A producer (librdkafka,
 idempotent, acks=all), a process as well, first writes as fast as it can until the topic has its gigabyte, and
@@ -55,6 +56,8 @@ P99_FACTOR_BAR: Final = 2.0
 BALANCED_BAR_S: Final = 60.0
 SILENCE_BAR_S: Final = 0.5
 CONFIG: Final = {"min.insync.replicas": "2"}
+SIDES: Final = ("leader", "follower")
+"""Kafka's names of the two ends of a replication quota."""
 FILL, BEGIN, STOP = "fill", "begin", "stop"
 
 
@@ -265,7 +268,10 @@ def lost_and_doubled(bootstrap_servers: str, written: Written) -> tuple[int, int
 
 def _measure(cluster: LocalCluster, figures: Figures, options: argparse.Namespace) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    admin.create_topics([NewTopic(TOPIC, options.partitions, REPLICAS)])[TOPIC].result(TIMEOUT_S)
+    throttled = {f"{side}.replication.throttled.replicas": "*" for side in SIDES} if options.throttle else {}
+    admin.create_topics([NewTopic(TOPIC, options.partitions, REPLICAS, config=throttled)])[TOPIC].result(
+        TIMEOUT_S
+    )
     records = int(options.gigabytes * 1e9 / VALUE_BYTES)
     per_s = options.megabytes_per_second * 1e6 / VALUE_BYTES
     with writing(cluster.bootstrap_servers, options.partitions, records, per_s) as way:
@@ -309,12 +315,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--partitions", type=int, default=60)
     parser.add_argument("--megabytes-per-second", type=float, default=20.0)
     parser.add_argument("--gigabytes", type=float, default=1.0, help="written before, and moved")
+    parser.add_argument(
+        "--throttle",
+        type=float,
+        default=0.0,
+        metavar="MEGABYTES_PER_SECOND",
+        help="the quota of a broker's replication out of sync; 0: none",
+    )
     options = parser.parse_args(arguments)
+    rates = {f"{side}.replication.throttled.rate": f"{options.throttle * 1e6:.0f}" for side in SIDES}
+    config = CONFIG | (rates if options.throttle else {})
     print(f"{'':60} {'':10} {'':4} {'bar':>8}")
     figures = Figures()
     with (
         freezing_survivors(),
-        LocalCluster(brokers=REPLICAS, config=CONFIG, freezes_survivors=True) as cluster,
+        LocalCluster(brokers=REPLICAS, config=config, freezes_survivors=True) as cluster,
     ):
         _measure(cluster, figures, options)
         logs = [cluster.log_path(broker_id) for broker_id in range(options.brokers)]
