@@ -207,7 +207,7 @@ class ActiveController:
             self.quorum.voters_appended(voters, self._copy.end_offset)
 
     def _note_loads(self) -> None:
-        """Have the brokers that can be reached report their loads, if that is due."""
+        """Report the loads of the brokers that can be reached, if that is due."""
         world, process = self._world, self._process
         if world.load_meter is None:
             return

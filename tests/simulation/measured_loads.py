@@ -46,7 +46,7 @@ def traffic_of(partition: int) -> Rates:
 
 
 class LoadMeter:
-    """The loads of all brokers. `look` is to be called often, so that deletions are noticed in time."""
+    """The loads of all brokers. Deletions are noticed at the next `look`, so callers look often."""
 
     def __init__(self, world: "World") -> None:
         self._world = world

@@ -141,7 +141,7 @@ async def test_log_whose_directory_has_gone_since_a_clean_stop_is_not_taken_for_
 
 @with_brokers()
 async def test_topic_with_the_name_of_a_log_that_has_gone_is_a_new_one(brokers: Brokers) -> None:
-    """What its namesake had is no loss of this one."""
+    """Records of its namesake are no loss of this one."""
     topic_id = await brokers.create_topic("t", [(0,)])
     await append(brokers, topic_id, 3)
     path = brokers.replica(0, topic_id).log.directory

@@ -26,7 +26,7 @@ def log(tmp_path: Path) -> Log:
 
 @contextmanager
 def without_descriptors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have the file of leader epochs not be opened."""
+    """Refuse to open the file of leader epochs."""
     real = os.open
 
     def fails(path: Any, *arguments: Any) -> int:

@@ -119,7 +119,7 @@ def test_replica_that_moves_counts_at_its_target_alone_and_once(disks: Disks) ->
 
 
 def test_replica_of_a_copy_without_an_end_leaves_its_brokers_unknown_in_the_end(disks: Disks) -> None:
-    """What else has grown on them in an hour is not known."""
+    """The growth of their other files in an hour is not known."""
     disks.changed(partition(0), partition(0, 1, adding=(1,), removing=(0,)))
     now_ms = SETTLES_IN_MS + OLDEST_MS
     for each in (now_ms, now_ms + 1):

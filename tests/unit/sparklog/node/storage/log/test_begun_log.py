@@ -180,7 +180,7 @@ def test_log_that_begins_elsewhere_has_files_that_say_so(
 def test_process_that_is_killed_at_any_call_of_the_first_append_leaves_an_empty_log_or_the_record(
     tmp_path: Path, append: Callable[[Log], None]
 ) -> None:
-    """What is left belongs to its topic and to no other, and the record can be appended again."""
+    """The files that are left belong to its topic and to no other, and the record can be appended again."""
     number, is_over = 0, False
     left: list[tuple[int, UUID | None] | None] = []
     while not is_over:
