@@ -15,7 +15,9 @@ from functools import partial
 from math import inf
 from typing import Any, Final, NamedTuple
 
+from sparklog.executor.fetching.copies import Copies
 from sparklog.executor.fetching.leader_fetches import FetchLimits, LeaderFetches
+from sparklog.executor.fetching.machine.copy_pace import Copied
 from sparklog.executor.fetching.machine.turn_size import MEASURED_BYTES
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.partitions.machine.follower import AskLeaderOffsets
@@ -76,20 +78,17 @@ class Fetcher:
         address: tuple[str, int],
         settings: FetcherSettings,
         suspicions: BrokerSuspicions,
-        rest_of: Callable[[Replica, int], int | None] = lambda replica, fetched_bytes: None,
+        copies: Copies,
         log_work: LogWork = NO_LOG_WORK,
     ) -> None:
-        """Fetch from a leader at a host and port.
-
-        `rest_of` returns a replica's pause after so many bytes, in ms.
-        """
+        """Fetch from a leader at a host and port; `copies` holds back replicas that are not in sync."""
         self.leader_id = leader_id
         self.address = address
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._settings = settings
         self._suspicions = suspicions
-        self._rest_of = rest_of
+        self._copies = copies
         self._log_work = log_work
         self._fetches = LeaderFetches(broker_id, settings.limits)
         self._changed = asyncio.Event()
@@ -261,14 +260,15 @@ class Fetcher:
         wall_ms = wall_clock_ms()
         self.requests_answered += 1
         began_ns: int | None = None
-        appended_bytes = 0
+        began_us = appended_bytes = copied_bytes = 0
+        copied: list[tuple[Replica, Copied]] = []
         for replica, answered, records in self._fetches.answered(response):
             if records and replica.log.identity_unsynced:
                 self._fetches.hold(replica)
                 self._log_work.sync_topic_id(replica)
                 continue
             if began_ns is None and len(records) >= MEASURED_BYTES:
-                began_ns = self._settings.processor_ns()
+                began_ns, began_us = self._settings.processor_ns(), self._copies.clock_us()
             if began_ns is not None:
                 appended_bytes += len(records)
             try:
@@ -299,13 +299,20 @@ class Fetcher:
             if rest_ms is not None:
                 self._rest(rest_ms)
             elif records and advice is None:
-                self._hold_back(replica, len(records))
+                if began_ns is not None and self._copies.is_copy(replica):
+                    record_count = replica.log.log_end_offset - answered.fetch_offset
+                    copied.append((replica, Copied(replica.key, record_count, max(lag, 0))))
+                    copied_bytes += len(records)
+                self._hold_back(replica, self._copies.fetched(replica, len(records)))
         if began_ns is not None:
             processor_ns = self._settings.processor_ns() - began_ns
             self._fetches.size.took(appended_bytes, processor_ns // 1_000)
+        if copied:
+            self._copies.took([each for _, each in copied], began_us, copied_bytes / appended_bytes)
+            for replica, _ in copied:
+                self._hold_back(replica, self._copies.rest_ms(replica))
 
-    def _hold_back(self, replica: Replica, fetched_bytes: int) -> None:
-        rest_ms = self._rest_of(replica, fetched_bytes)
+    def _hold_back(self, replica: Replica, rest_ms: int | None) -> None:
         if rest_ms is not None:
             self._fetches.rest(replica, monotonic_ms() + rest_ms)
             self._rest(rest_ms)
@@ -326,7 +333,8 @@ class Fetcher:
         self._waking = None
         now_ms = monotonic_ms() + 1  # a timer may be early by what its clock is rounded
         for replica in self._fetches.wake_rested(now_ms):
-            self._hold_back(replica, 0)  # others may have been fetched for meanwhile
+            # Others may have been fetched for meanwhile.
+            self._hold_back(replica, self._copies.rest_ms(replica))
         if self._fetches.next_rested_ms < inf:
             self._rest(max(self._fetches.next_rested_ms - now_ms, 1))
         self._changed.set()

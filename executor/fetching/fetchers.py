@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from typing import Final, NamedTuple
 
+from sparklog.executor.fetching.copies import Copies
 from sparklog.executor.fetching.fetcher import Fetcher, FetcherSettings, LogWork
 from sparklog.executor.fetching.leader_fetches import FetchLimits
 from sparklog.executor.fetching.leader_offsets import LeaderOffsets
@@ -20,7 +21,6 @@ from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable
 from sparklog.node.calling.cluster_credentials import NO_CREDENTIALS, ClusterCredentials
-from sparklog.node.clocks import monotonic_ms
 from sparklog.node.config import BrokerConfig
 from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.node.metadata.delta import MetadataDelta
@@ -69,7 +69,7 @@ class Fetchers(RoleListener[Replica]):
         self._broker_epoch = broker_epoch
         self._table = table
         self._suspicions = suspicions
-        self._quota = quota
+        self._copies = Copies(broker_id, table, quota)
         self._fetchers_each = config.num_replica_fetchers
         self._settings = FetcherSettings(
             limits=FetchLimits(
@@ -116,7 +116,7 @@ class Fetchers(RoleListener[Replica]):
                 (endpoint.host, endpoint.port),
                 self._settings,
                 self._suspicions,
-                self._rest_of,
+                self._copies,
                 LogWork(self.tier_building.start, self._topic_id_syncs.start),
             )
             self._fetchers[slot] = fetcher
@@ -186,17 +186,6 @@ class Fetchers(RoleListener[Replica]):
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         self._slots.clear()
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))
-
-    def _rest_of(self, replica: Replica, fetched_bytes: int) -> int | None:
-        """Count the fetched bytes; return the pause that the quota requires, in milliseconds."""
-        quota, partition = self._quota, replica.topic_partition.partition
-        if not (quota.is_bounded and quota.includes(replica.settings.follower_throttled, partition)):
-            return None
-        now_ms = monotonic_ms()
-        quota.record(fetched_bytes, now_ms)
-        registration = self._table.image.topics.partition(replica.topic_id, partition)
-        is_in_sync = registration is None or self._broker_id in registration.isr
-        return None if is_in_sync else quota.rest_ms(now_ms)
 
     def _slot(self, leader_id: BrokerId, replica: Replica) -> _Slot:
         partition = replica.topic_partition.partition

@@ -1,4 +1,4 @@
-"""The two clocks, in whole milliseconds. Only shells read them; machines take the time as an argument."""
+"""The two clocks, in whole units. Only shells read them; machines take the time as an argument."""
 
 import time
 
@@ -8,6 +8,11 @@ from sparklog.protocol.types import TimestampMs
 def monotonic_ms() -> int:
     """Return the time of a monotonic clock: for intervals, not for timestamps."""
     return time.monotonic_ns() // 1_000_000
+
+
+def monotonic_us() -> int:
+    """Return the time of the same clock in microseconds."""
+    return time.monotonic_ns() // 1_000
 
 
 def wall_clock_ms() -> TimestampMs:

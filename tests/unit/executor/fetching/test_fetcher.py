@@ -8,14 +8,18 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 
 from kio.schema.fetch.v17.response import FetchableTopicResponse, FetchResponse, PartitionData
 
+from sparklog.executor.fetching.copies import Copies
 from sparklog.executor.fetching.fetcher import Fetcher, FetcherSettings
 from sparklog.executor.fetching.leader_fetches import FetchLimits
+from sparklog.executor.fetching.machine.copy_pace import MOST_PAUSES
 from sparklog.executor.fetching.machine.turn_size import TURN_US
 from sparklog.executor.fetching.suspected_brokers import BrokerSuspicions
 from sparklog.executor.partitions.replica import Replica
+from sparklog.node.clocks import monotonic_ms, monotonic_us
 from sparklog.node.exponential_backoff import ExponentialBackoff
 from sparklog.protocol.errors import ErrorCode
 from tests.unit.executor.brokers import Brokers, until, with_brokers
@@ -116,6 +120,12 @@ async def test_follower_that_stops_with_two_requests_under_way_leaves_no_error_b
     assert unseen == []
 
 
+def copies(brokers: Brokers, clock_us: Callable[[], int] = monotonic_us) -> Copies:
+    """The copies of broker 1."""
+    replicas = brokers.brokers[1].replicas
+    return Copies(1, replicas.table, replicas.replication_quotas.follower, clock_us)
+
+
 class Relay:
     """A port that leads to broker 0."""
 
@@ -169,7 +179,7 @@ async def fetcher_over_relay(
     settings = FetcherSettings(limits, 20_000, None, warn_after_ms=20_000)
     async with await asyncio.start_server(relay.serve, "127.0.0.1", 0) as server:
         address = server.sockets[0].getsockname()[:2]
-        fetcher = Fetcher(1, broker_epoch, 0, address, settings, suspicions)
+        fetcher = Fetcher(1, broker_epoch, 0, address, settings, suspicions, copies(brokers))
         fetcher.start()
         try:
             yield fetcher, relay, suspicions
@@ -233,30 +243,65 @@ async def test_follower_asks_for_less_after_an_answer_that_took_long(brokers: Br
     looks_ns = itertools.count(step=2 * TURN_US * 1_000)
     settings = FetcherSettings(limits, 20_000, None, 20_000, processor_ns=lambda: next(looks_ns))
     suspicions = BrokerSuspicions(asyncio.get_running_loop())
-    fetcher = Fetcher(1, lambda: 1, 0, ("127.0.0.1", 1), settings, suspicions)
+    fetcher = Fetcher(1, lambda: 1, 0, ("127.0.0.1", 1), settings, suspicions, copies(brokers))
     fetcher.add(replica)
     asked = fetcher._fetches.next_request(1)
     records = batch(value=bytes(400_000))
-    fetcher._take_in(
-        FetchResponse(
-            throttle_time=0 * MILLISECOND,
-            error_code=ErrorCode.none,
-            session_id=7,
-            responses=(
-                FetchableTopicResponse(
-                    topic_id=topic_id,
-                    partitions=(
-                        PartitionData(
-                            partition_index=0,
-                            error_code=ErrorCode.none,
-                            high_watermark=0,
-                            aborted_transactions=(),
-                            records=records,
-                        ),
-                    ),
-                ),
-            ),
-        )
-    )
+    fetcher._take_in(answer(topic_id, records))
     assert asked.max_bytes == 10 << 20
     assert fetcher._fetches.next_request(1).max_bytes == len(records) // 2
+
+
+def answer(topic_id: UUID, *records: bytes) -> FetchResponse:
+    """A leader's answer with records of partitions from 0 on."""
+    return FetchResponse(
+        throttle_time=0 * MILLISECOND,
+        error_code=ErrorCode.none,
+        session_id=7,
+        responses=(
+            FetchableTopicResponse(
+                topic_id=topic_id,
+                partitions=tuple(
+                    PartitionData(
+                        partition_index=partition,
+                        error_code=ErrorCode.none,
+                        high_watermark=0,
+                        aborted_transactions=(),
+                        records=each,
+                    )
+                    for partition, each in enumerate(records)
+                ),
+            ),
+        ),
+    )
+
+
+@with_brokers(count=2)
+async def test_replica_out_of_sync_pauses_after_its_records_and_one_in_sync_does_not(
+    brokers: Brokers,
+) -> None:
+    """Moves of partitions took the loop's time, for which producers with acks=all waited."""
+    topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
+    await brokers.elect(topic_id, 0, leader=0, isr=[0])
+    looks_us = itertools.count(step=20_000)
+    limits = FetchLimits(20_000, 1, 10 << 20, 1 << 20, ExponentialBackoff(first_ms=20, max_ms=100))
+    settings = FetcherSettings(limits, 20_000, None, 20_000)
+    suspicions = BrokerSuspicions(asyncio.get_running_loop())
+    held_back = copies(brokers, lambda: next(looks_us))
+    fetcher = Fetcher(1, lambda: 1, 0, ("127.0.0.1", 1), settings, suspicions, held_back)
+    replicas = [brokers.replica(1, topic_id, partition) for partition in (0, 1)]
+    for replica in replicas:
+        replica.log.sync_identity()
+        fetcher.add(replica)
+    fetcher._fetches.next_request(1)
+    records = batch(value=bytes(400_000))
+    began_ms = monotonic_ms()
+    fetcher._take_in(answer(topic_id, records, records))
+    ended_ms = monotonic_ms()
+    assert [replica.log.log_end_offset for replica in replicas] == [1, 1]
+    (topic,) = fetcher._fetches.next_request(1).topics
+    assert [each.partition for each in topic.partitions] == [1]
+    # Half of the 20 ms between two looks at the clock were the copy's; the third look is at the pause.
+    pause_ms = MOST_PAUSES * 10 - 20
+    assert began_ms + pause_ms <= fetcher._fetches.next_rested_ms <= ended_ms + pause_ms
+    await fetcher.stop()
