@@ -299,7 +299,7 @@ class Fetcher:
             if rest_ms is not None:
                 self._rest(rest_ms)
             elif records and advice is None:
-                if began_ns is not None and self._copies.is_copy(replica):
+                if began_ns is not None and self._copies.may_pause(replica):
                     record_count = replica.log.log_end_offset - answered.fetch_offset
                     copied.append((replica, Copied(replica.key, record_count, max(lag, 0))))
                     copied_bytes += len(records)

@@ -4,7 +4,8 @@ A replica that moves, or comes back, copies whole logs as fast as brokers can se
 with acks=all wait for the replicas in sync, whose fetches come between those copies: with a gigabyte to move
 they waited for seconds. So after an answer with records for copies all copies of the broker pause for a
 multiple of the time in which those were appended. It is the time of the wall clock: while processors are busy
-with something else the same bytes take longer, and copies give way to that, too.
+with something else the same bytes take longer, and copies give way to that, too. At the usual millisecond a
+megabyte a broker copies 60 MB/s.
 
 A copy must be faster than its producers, or it never ends. Each interval the records that were fetched are
 compared with those that were written meanwhile: unless copies gain on the leaders by at least a quarter, the
@@ -16,7 +17,7 @@ from typing import Final, NamedTuple
 
 from sparklog.protocol.types import TopicIdPartition
 
-MOST_PAUSES: Final = 6
+MOST_PAUSES: Final = 15
 """Pauses are so many times as long as what was appended took."""
 LONGEST_PAUSE_US: Final = 500_000
 """An append that a slow disk delays says little of the next one."""

@@ -9,7 +9,7 @@ a share of it, so that those that are copied leave room for the others.
 
 from typing import Final
 
-TURN_US: Final = 20_000
+TURN_US: Final = 5_000
 LEAST_BYTES: Final = 128 * 1024
 _SHARES: Final = 4
 MEASURED_BYTES: Final = LEAST_BYTES // _SHARES // 2

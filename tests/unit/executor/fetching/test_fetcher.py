@@ -276,32 +276,34 @@ def answer(topic_id: UUID, *records: bytes) -> FetchResponse:
     )
 
 
-@with_brokers(count=2)
-async def test_replica_out_of_sync_pauses_after_its_records_and_one_in_sync_does_not(
+@with_brokers(count=3, config={"min.insync.replicas": "2"})
+async def test_replica_out_of_sync_pauses_after_its_records_if_enough_others_are_in_sync(
     brokers: Brokers,
 ) -> None:
     """Moves of partitions took the loop's time, for which producers with acks=all waited."""
-    topic_id = await brokers.create_topic("t", [(0, 1), (0, 1)])
-    await brokers.elect(topic_id, 0, leader=0, isr=[0])
-    looks_us = itertools.count(step=20_000)
+    moving, in_sync, needed = 0, 1, 2
+    topic_id = await brokers.create_topic("t", [(0, 1, 2)] * 3)
+    await brokers.elect(topic_id, moving, leader=0, isr=[0, 2])
+    await brokers.elect(topic_id, needed, leader=0, isr=[0])
+    looks_us = itertools.count(step=30_000)
     limits = FetchLimits(20_000, 1, 10 << 20, 1 << 20, ExponentialBackoff(first_ms=20, max_ms=100))
     settings = FetcherSettings(limits, 20_000, None, 20_000)
     suspicions = BrokerSuspicions(asyncio.get_running_loop())
     held_back = copies(brokers, lambda: next(looks_us))
     fetcher = Fetcher(1, lambda: 1, 0, ("127.0.0.1", 1), settings, suspicions, held_back)
-    replicas = [brokers.replica(1, topic_id, partition) for partition in (0, 1)]
+    replicas = [brokers.replica(1, topic_id, partition) for partition in (moving, in_sync, needed)]
     for replica in replicas:
         replica.log.sync_identity()
         fetcher.add(replica)
     fetcher._fetches.next_request(1)
     records = batch(value=bytes(400_000))
     began_ms = monotonic_ms()
-    fetcher._take_in(answer(topic_id, records, records))
+    fetcher._take_in(answer(topic_id, records, records, records))
     ended_ms = monotonic_ms()
-    assert [replica.log.log_end_offset for replica in replicas] == [1, 1]
+    assert [replica.log.log_end_offset for replica in replicas] == [1, 1, 1]
     (topic,) = fetcher._fetches.next_request(1).topics
-    assert [each.partition for each in topic.partitions] == [1]
-    # Half of the 20 ms between two looks at the clock were the copy's; the third look is at the pause.
-    pause_ms = MOST_PAUSES * 10 - 20
+    assert [each.partition for each in topic.partitions] == [in_sync, needed]
+    # A third of the 30 ms between two looks at the clock was the copy's; the third look is at the pause.
+    pause_ms = MOST_PAUSES * 10 - 30
     assert began_ms + pause_ms <= fetcher._fetches.next_rested_ms <= ended_ms + pause_ms
     await fetcher.stop()

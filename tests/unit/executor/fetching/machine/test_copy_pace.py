@@ -47,9 +47,9 @@ def test_copies_that_gain_on_producers_pause_for_most_of_the_time() -> None:
 def test_copies_that_do_not_gain_pause_less_and_less_and_longer_again_when_they_do() -> None:
     """Otherwise a broker that is back would never be in sync beside producers at full speed."""
     copying = Copying(fetched=100, written=90)
-    assert copying.intervals(6) == [6, 3, 1.5, 0.75, 0, 0]
+    assert copying.intervals(6) == [15, 7.5, 3.75, 1.875, 0.937, 0]
     copying.written = 10
-    assert copying.intervals(5) == [0, 1, 2, 4, 6]
+    assert copying.intervals(6) == [0, 1, 2, 4, 8, 15]
 
 
 def test_records_that_were_fetched_before_the_first_answer_of_an_interval_do_not_count() -> None:
