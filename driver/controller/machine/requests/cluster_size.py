@@ -43,7 +43,10 @@ def check_size(cluster: ClusterState, wanted: BrokerConfig, changed: Mapping[str
             f"{wanted.sparklog_max_brokers}: choose a smaller size, or start the application with "
             "a larger maximum",
         )
-    if size.brokers >= present.brokers:
+    # A broker may be forgotten (UnregisterBroker) whose replicas are still assigned.
+    config = cluster.config
+    before = present.changed(config.sparklog_racks, config.sparklog_brokers_per_rack)
+    if size.brokers >= max(present.brokers, before.brokers):
         return
     _check_replicas(cluster, size)
     _check_serving(cluster, size, racks, wanted)

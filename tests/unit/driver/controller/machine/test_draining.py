@@ -16,6 +16,7 @@ from kio.schema.incremental_alter_configs.v1.request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 
 from sparklog.driver.controller.machine.balancing.copy_slots import COPIES_PER_BROKER
 from sparklog.driver.controller.machine.draining import AWAY_MS
@@ -156,6 +157,27 @@ def test_size_below_a_topics_replicas_is_refused_with_topic_and_numbers(cluster:
     assert "2 racks of 1 broker would be too few for topic orders" in message
     assert "3 replicas (min.insync.replicas is 2), and brokers would be 2" in message
     assert cluster.controller.surplus == {}
+
+
+def test_size_below_a_topics_replicas_is_refused_also_where_the_last_broker_is_forgotten(
+    cluster: Conversation,
+) -> None:
+    """The topic keeps its replica on a broker that is unregistered, which nothing could replace any more."""
+    cluster.say(size_request(5, 1))
+    cluster.create(creatable("orders", assignments={0: (0, 1, 2, 3, 4)}))
+    cluster.take(cluster.controller.broker_gone(4, cluster.epoch(4)))
+    cluster.say(UnregisterBrokerRequest(broker_id=4))
+    code, message = resize(cluster, 4)
+    assert code is ErrorCode.invalid_config
+    assert message is not None
+    assert "4 racks of 1 broker would be too few for topic orders" in message
+
+
+def test_size_of_a_growth_without_brokers_is_given_up(cluster: Conversation) -> None:
+    """Nothing is drained for it, whatever the topics have."""
+    cluster.create(creatable("orders", assignments={0: (0, 1, 2, 3, 4)}))
+    assert resize(cluster, 7) == (ErrorCode.none, None)
+    assert resize(cluster, 5) == (ErrorCode.none, None)
 
 
 def test_size_is_not_removed(cluster: Conversation) -> None:
