@@ -14,7 +14,8 @@ The rules:
 - A job with drained brokers and with others is replaced by one of the others, when none of its surplus
   brokers is left to drain. Those that stay start again once, so only one such job is replaced at a time,
   and only while all brokers that stay are unfenced, with a newer registration than that of a job that was
-  replaced: a broker that ends and starts again within one look has never been fenced.
+  replaced: a broker that ends and starts again within one look has never been fenced. A job none of whose
+  brokers serves is replaced at once: it may wait for more executors than there are.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -105,7 +106,7 @@ def next_steps(
         staying = tuple(each for each in brokers if each not in leaving)
         if not staying:
             ends.append(EndJob(name))
-        elif running - leaving <= set(unfenced) - set(restarting):
+        elif running - leaving <= set(unfenced) - set(restarting) or set(unfenced).isdisjoint(brokers):
             replacements.append(ReplaceJob(name, staying))
     return ends + starts + replacements[:1]
 

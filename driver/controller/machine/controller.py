@@ -167,14 +167,16 @@ class Controller:
     def emptied(self, are_voters_caught_up: bool) -> frozenset[BrokerId]:
         """Return the surplus brokers without replicas that may end.
 
-        A rack that keeps some of its brokers starts these again, so voters and replicas are in sync first.
+        A rack that keeps some of its brokers starts these again, so voters and replicas are in sync first,
+        unless none of its brokers serves: it may wait for more executors than there are.
         """
         brokers, surplus = self.image.brokers, self._cluster.surplus
         emptied = frozenset(each for each in surplus if is_drained(self._cluster, each))
         if not emptied or (are_voters_caught_up and self._is_in_sync(brokers.keys() - surplus)):
             return emptied
         smaller = {broker.rack for each, broker in brokers.items() if each not in surplus}
-        return frozenset(each for each in emptied if brokers[each].rack not in smaller)
+        serving = {broker.rack for each, broker in brokers.items() if self._cluster.is_active(each)}
+        return frozenset(each for each in emptied if brokers[each].rack not in smaller & serving)
 
     def _is_in_sync(self, broker_ids: Collection[BrokerId]) -> bool:
         """Whether the brokers are active, and in the ISR of each partition of which they have a replica."""

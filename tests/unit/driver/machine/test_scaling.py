@@ -50,6 +50,15 @@ def test_job_is_not_replaced_before_brokers_of_the_last_replaced_one_are_registe
     assert next_steps(half, wanted, **state, restarting=()) == [ReplaceJob("rack-1", (2,))]
 
 
+def test_job_that_does_not_serve_is_replaced_whatever_the_others_do() -> None:
+    """It may wait for an executor that never comes, and the smaller one needs none more."""
+    wanted = {"rack-0": [0], "rack-1": [2]}
+    state = {"surplus": (1, 3), "registered": ALL}
+    assert next_steps(PAIRS, wanted, **state, drained=(1,), unfenced=(2, 3)) == [ReplaceJob("rack-0", (0,))]
+    assert next_steps(PAIRS, wanted, **state, drained=(1, 3), unfenced=(2, 3)) == [ReplaceJob("rack-0", (0,))]
+    assert next_steps(PAIRS, wanted, **state, drained=(1,), unfenced=(1, 2, 3)) == [], "broker 1 serves"
+
+
 def test_size_is_reached_when_exactly_its_brokers_run_and_serve() -> None:
     """`Cluster.scale` returns then."""
     wanted = {"rack-0": [0], "rack-1": [1]}

@@ -327,6 +327,20 @@ def test_broker_of_a_rack_that_stays_ends_only_while_all_that_stay_are_in_sync()
     assert cluster.controller.emptied(True) == {2, 3, 4}
 
 
+def test_broker_of_a_rack_that_does_not_serve_ends_although_not_all_that_stay_are_in_sync() -> None:
+    """With an executor less its rack never starts, unless with fewer brokers: nothing is interrupted."""
+    cluster = Conversation(broker_session_timeout_ms="600000")
+    for broker_id, rack in enumerate(("rack-0", "rack-1", "rack-0", "rack-1")):
+        cluster.start(broker_id, rack=rack)
+    cluster.create(creatable("t", assignments={0: (0, 1)}))
+    cluster.say(size_request(2, 1))
+    cluster.take(cluster.controller.broker_gone(0, cluster.epoch(0)))
+    assert cluster.controller.emptied(True) == frozenset(), "broker 2 serves, and would start again with it"
+    cluster.take(cluster.controller.broker_gone(2, cluster.epoch(2)))
+    assert cluster.controller.emptied(True) == {2}
+    assert cluster.controller.emptied(False) == {2}
+
+
 def test_fenced_brokers_get_no_replica_from_a_drain(cluster: Conversation) -> None:
     """The copy would wait for a broker that may never come, while its place was needed elsewhere."""
     cluster.create(creatable("t", assignments={0: (4, 0)}))
