@@ -36,6 +36,8 @@ def test_job_with_brokers_that_stay_is_replaced_once_all_others_serve() -> None:
     ) == [ReplaceJob("rack-0", (0,))]
     half = {"rack-0": [0], "rack-1": [2, 3]}
     assert next_steps(half, wanted, surplus=(3,), drained=(3,), registered=ALL, unfenced=(2, 3)) == []
+    state = {"surplus": (3,), "drained": (3,), "registered": ALL, "unfenced": (0, 2, 3)}
+    assert next_steps(half, wanted, **state, may_restart=False) == [], "one is out of sync"
     assert next_steps(half, wanted, surplus=(3,), drained=(3,), registered=ALL, unfenced=(0, 2, 3)) == [
         ReplaceJob("rack-1", (2,))
     ]
@@ -57,6 +59,22 @@ def test_job_that_does_not_serve_is_replaced_whatever_the_others_do() -> None:
     assert next_steps(PAIRS, wanted, **state, drained=(1,), unfenced=(2, 3)) == [ReplaceJob("rack-0", (0,))]
     assert next_steps(PAIRS, wanted, **state, drained=(1, 3), unfenced=(2, 3)) == [ReplaceJob("rack-0", (0,))]
     assert next_steps(PAIRS, wanted, **state, drained=(1,), unfenced=(1, 2, 3)) == [], "broker 1 serves"
+
+
+def test_job_of_surplus_brokers_alone_ends_whatever_the_others_do() -> None:
+    """One that is away may wait for the executor that a drained broker of another rack still has."""
+    jobs = {"rack-0": [0], "rack-1": [1], "rack-1-broker-1001": [1001]}
+    state = {"surplus": (1001,), "drained": (1001,), "registered": (0, 1, 1001), "unfenced": (1, 1001)}
+    wanted = {"rack-0": [0], "rack-1": [1]}
+    assert next_steps(jobs, wanted, **state, may_restart=False) == [EndJob("rack-1-broker-1001")]
+
+
+def test_job_is_replaced_although_brokers_that_are_new_have_not_come() -> None:
+    """They have no replica that could be missed, and may wait for an executor that the surplus broker has."""
+    jobs = {"rack-0": [0, 1], "rack-1": [2]}
+    state = {"surplus": (1,), "drained": (1,), "registered": (0, 1), "unfenced": (0, 1)}
+    wanted = {"rack-0": [0], "rack-1": [2]}
+    assert next_steps(jobs, wanted, **state) == [ReplaceJob("rack-0", (0,))]
 
 
 def test_size_is_reached_when_exactly_its_brokers_run_and_serve() -> None:
