@@ -225,7 +225,7 @@ class ActiveController:
         self._want_voters()
         self._unregister_drained()
         self._note_surplus()
-        voters = self.quorum.next_voters(self._announced.values(), monotonic_ms())
+        voters = self.quorum.next_voters(self._announced.values(), monotonic_ms(), self.controller.leaving)
         if voters is not None:
             self._change_voters(voters)
 

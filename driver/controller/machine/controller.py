@@ -165,6 +165,12 @@ class Controller:
         return {each: held[each] for each in sorted(self._cluster.surplus)}
 
     @property
+    def leaving(self) -> frozenset[BrokerId]:
+        """The brokers in a controlled shutdown, or that have ended by one."""
+        brokers = self.image.brokers.values()
+        return frozenset(each.broker_id for each in brokers if each.in_controlled_shutdown)
+
+    @property
     def emptied(self) -> frozenset[BrokerId]:
         """The surplus brokers without replicas."""
         return frozenset(each for each in self._cluster.surplus if is_drained(self._cluster, each))

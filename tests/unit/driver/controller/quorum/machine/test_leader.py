@@ -146,3 +146,15 @@ def test_unwanted_voter_beyond_an_odd_number_leaves_although_a_wanted_one_has_lo
     machine.fetched(key(1, directory=1), end + 1, end + 1, 0)
     larger = machine.next_voters(announced, 0)
     assert larger == voters(key(0), key(1, directory=1), key(2), key(3))
+
+
+def test_broker_that_is_about_to_end_gets_no_vote() -> None:
+    """A size that was raised again wants it, while its job ends: one voter of two could commit nothing."""
+    machine = QuorumLeader(
+        3, voters(key(0)), EPOCH_START, wanted_voters=(0, 1, 2), fetch_timeout_ms=FETCH_TIMEOUT_MS, now_ms=0
+    )
+    announced = [broker(node_id) for node_id in range(3)]
+    for node_id in range(3):
+        machine.fetched(key(node_id), EPOCH_START + 1, EPOCH_START + 1, 0)
+    assert machine.next_voters(announced, 0, leaving={1, 2}) is None
+    assert machine.next_voters(announced, 0, leaving={1}) == voters(key(0), key(2))
