@@ -180,6 +180,17 @@ def test_size_of_a_growth_without_brokers_is_given_up(cluster: Conversation) -> 
     assert resize(cluster, 5) == (ErrorCode.none, None)
 
 
+def test_size_with_two_racks_of_one_name_is_refused() -> None:
+    """The driver would start the brokers of one of them, and the controller drain them, again and again."""
+    cluster = Conversation(sparklog_rack_names="rack-3,east")
+    cluster.start(0, rack="rack-3").start(1, rack="east")
+    code, message = resize(cluster, 4)
+    assert code is ErrorCode.invalid_config
+    assert message is not None
+    assert "sparklog.rack.names" in message and "two racks of the cluster have the same name" in message
+    assert resize(cluster, 3) == (ErrorCode.none, None)
+
+
 def test_size_is_not_removed(cluster: Conversation) -> None:
     """Without one, the controller would have no limit while the driver wanted the size of its start."""
     resize(cluster, 3)
