@@ -13,9 +13,8 @@ The rules:
   that it can be drained.
 - A job with drained brokers and with others is replaced by one of the others, when none of its surplus
   brokers is left to drain. Those that stay start again once, so only one such job is replaced at a time,
-  and only while all replicas and voters that stay are in sync, and all brokers that stay unfenced, with a
-  newer registration than that of a job that was replaced: a broker that ends and starts again within one
-  look has never been fenced. A broker that has never registered has nothing to lose.
+  and only while all replicas and voters that stay are in sync, and the brokers of the last replaced job
+  registered again: one that ends and starts again within one look was in sync all the time.
 - A job none of whose brokers serves is replaced at once: it may wait for more executors than there are.
 """
 
@@ -94,8 +93,7 @@ def next_steps(
     given_up = running - members - set(registered)
     leaving = given_up | set(surplus)
     may_end = given_up | set(drained)
-    staying_brokers = (running - leaving).intersection(registered)
-    are_back = staying_brokers <= set(unfenced) - set(restarting)
+    are_back = (running - leaving).isdisjoint(restarting)
     starts: list[Step] = []
     for rack in (*wanted, *(each for each in returning if each not in wanted)):
         needed = (*wanted.get(rack, ()), *returning.get(rack, ()))

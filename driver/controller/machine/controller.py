@@ -177,11 +177,15 @@ class Controller:
 
     @property
     def is_in_sync(self) -> bool:
-        """Whether the brokers that stay are active, and in the ISR of each partition that they hold."""
-        index = self._cluster.topic_index
+        """Whether the brokers that stay are active, and in the ISR of each partition that they hold.
+
+        One without a replica is not missed while it is away: it may wait for an executor of the others.
+        """
+        cluster, index = self._cluster, self._cluster.topic_index
         return all(
-            self._cluster.is_active(each) and len(index.in_sync[each]) == index.load.held[each]
-            for each in self.image.brokers.keys() - self._cluster.surplus
+            is_drained(cluster, each)
+            or (cluster.is_active(each) and len(index.in_sync[each]) == index.load.held[each])
+            for each in self.image.brokers.keys() - cluster.surplus
         )
 
     def unregister_drained(self, voters: Collection[BrokerId], now_ms: int) -> ControllerResult:

@@ -339,6 +339,11 @@ def test_brokers_that_stay_may_start_again_only_while_all_of_them_are_in_sync() 
     )
     assert cluster.controller.is_in_sync
     assert cluster.controller.emptied == {2, 3, 4}
+    cluster.say(size_request(3, 1))
+    cluster.start(6, rack="rack-2")
+    cluster.take(cluster.controller.broker_gone(4, cluster.epoch(4)))
+    assert cluster.controller.surplus == {2: 0, 3: 0, 6: 0}
+    assert cluster.controller.is_in_sync, "broker 4 has no replica: it may wait for an executor of the others"
 
 
 def test_fenced_brokers_get_no_replica_from_a_drain(cluster: Conversation) -> None:
