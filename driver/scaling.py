@@ -276,6 +276,7 @@ class Scaling:
             self._ids.racks(self._wanted(state)),
             surplus=[each for each, _ in state.surplus],
             drained=state.drained,
+            may_restart=state.may_restart,
             registered=state.registered,
             unfenced=state.unfenced,
             restarting=[

@@ -115,8 +115,12 @@ class ActiveController:
         """The brokers beyond the cluster's size, each with the number of replicas still on it."""
         self.drained: frozenset[BrokerId] = frozenset()
         """The surplus brokers that may end: they have no replica and no vote."""
+        self.may_restart = False
+        """Whether a broker that stays may start again: all of them, and the voters, are in sync."""
         self._emptied_at: dict[BrokerId, Offset] = {}
         """The end of the decisions when each of the surplus brokers was first found to be empty."""
+        self._in_sync_at: Offset | None = None
+        """The same for the moment since which all that stay are in sync; None while they are not."""
         self._rack_names = config.sparklog_rack_names
         self._members: tuple[object, object, frozenset[BrokerId]] = (None, None, frozenset())
         """The registrations, configurations and drained brokers by which voters were last wanted."""
@@ -221,7 +225,7 @@ class ActiveController:
         self._want_voters()
         self._unregister_drained()
         self._note_surplus()
-        voters = self.quorum.next_voters(self._announced.values(), monotonic_ms())
+        voters = self.quorum.next_voters(self._announced.values(), monotonic_ms(), self.controller.leaving)
         if voters is not None:
             self._change_voters(voters)
 
@@ -236,16 +240,17 @@ class ActiveController:
     def _note_surplus(self) -> None:
         """Note the surplus brokers, for other threads too, and those that may end by what is committed."""
         self.surplus = self.controller.surplus
-        offset = self.controller.image.end_offset
-        emptied = self.controller.emptied(self.quorum.are_voters_caught_up(monotonic_ms()))
+        offset, committed = self.controller.image.end_offset, self.image.end_offset
+        emptied = self.controller.emptied
         self._emptied_at = {each: self._emptied_at.get(each, offset) for each in emptied}
         voters = {key.node_id for key in self.quorum.voters.keys}
-        self.drained = (
-            frozenset(
-                each for each, emptied_at in self._emptied_at.items() if emptied_at <= self.image.end_offset
-            )
-            - voters
-        )
+        self.drained = frozenset(each for each, at in self._emptied_at.items() if at <= committed) - voters
+        if not emptied or not self.controller.is_in_sync:
+            self._in_sync_at = None
+        elif self._in_sync_at is None:
+            self._in_sync_at = offset
+        is_in_sync = self._in_sync_at is not None and self._in_sync_at <= committed
+        self.may_restart = is_in_sync and self.quorum.are_voters_caught_up(monotonic_ms())
 
     def _want_voters(self) -> None:
         """Let the first broker of each rack vote, of those that registered too; drained ones leave last."""

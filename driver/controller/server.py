@@ -261,6 +261,13 @@ class ControllerServer:
         active = None if started is None else started.active_controller
         return frozenset() if active is None else active.drained
 
+    @property
+    def may_restart(self) -> bool:
+        """Whether a broker that stays may start again beside surplus ones: all that stay are in sync."""
+        started = self._started_controller
+        active = None if started is None else started.active_controller
+        return active is not None and active.may_restart
+
     def shut_down_brokers(self) -> None:
         """Answer every heartbeat with should_shut_down from now on."""
         self._call(lambda active: active.controller.shut_down_brokers())

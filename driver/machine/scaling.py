@@ -13,8 +13,9 @@ The rules:
   that it can be drained.
 - A job with drained brokers and with others is replaced by one of the others, when none of its surplus
   brokers is left to drain. Those that stay start again once, so only one such job is replaced at a time,
-  and only while all brokers that stay are unfenced, with a newer registration than that of a job that was
-  replaced: a broker that ends and starts again within one look has never been fenced.
+  and only while all replicas and voters that stay are in sync, and the brokers of the last replaced job
+  registered again: one that ends and starts again within one look was in sync all the time.
+- A job none of whose brokers serves is replaced at once: it may wait for more executors than there are.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -67,6 +68,7 @@ def next_steps(
     drained: Collection[BrokerId],
     registered: Collection[BrokerId],
     unfenced: Collection[BrokerId],
+    may_restart: bool = True,
     restarting: Collection[BrokerId] = (),
     returning: Mapping[str, Sequence[BrokerId]] = MappingProxyType({}),
 ) -> list[Step]:
@@ -79,6 +81,7 @@ def next_steps(
         drained: The surplus brokers that may end.
         registered: The brokers that the cluster has, fenced ones included.
         unfenced: The brokers that serve.
+        may_restart: Whether all replicas and voters that stay are in sync.
         restarting: The brokers of replaced jobs that are not registered again.
         returning: The brokers of each rack beyond the size that hold replicas and do not serve.
 
@@ -90,6 +93,7 @@ def next_steps(
     given_up = running - members - set(registered)
     leaving = given_up | set(surplus)
     may_end = given_up | set(drained)
+    are_back = (running - leaving).isdisjoint(restarting)
     starts: list[Step] = []
     for rack in (*wanted, *(each for each in returning if each not in wanted)):
         needed = (*wanted.get(rack, ()), *returning.get(rack, ()))
@@ -105,7 +109,7 @@ def next_steps(
         staying = tuple(each for each in brokers if each not in leaving)
         if not staying:
             ends.append(EndJob(name))
-        elif running - leaving <= set(unfenced) - set(restarting):
+        elif (may_restart and are_back) or set(unfenced).isdisjoint(brokers):
             replacements.append(ReplaceJob(name, staying))
     return ends + starts + replacements[:1]
 

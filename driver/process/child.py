@@ -259,5 +259,6 @@ def _state_of(server: ControllerServer, started: ClusterSize) -> ControllerState
         brokers_per_rack=brokers_per_rack,
         surplus=tuple(server.surplus.items()),
         drained=tuple(sorted(server.drained)),
+        may_restart=server.may_restart,
         broker_epochs=tuple((each, broker.broker_epoch) for each, broker in sorted(image.brokers.items())),
     )

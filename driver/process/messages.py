@@ -110,6 +110,8 @@ class ControllerState:
     """The brokers beyond that size, with the number of replicas that are still on each."""
     drained: tuple[BrokerId, ...]
     """Those that may end: without replicas, and without a vote."""
+    may_restart: bool
+    """Whether a broker that stays may start again: all replicas and voters are in sync."""
     broker_epochs: tuple[tuple[BrokerId, BrokerEpoch], ...]
     """The epoch of each broker's registration."""
 

@@ -6,8 +6,8 @@ one where it last ran for a while. Brokers without a home prefer hosts without a
 host should cost one replica of a partition.
 
 These are preferences, since a copy of a log costs less than a missing broker. A home without an executor is
-waited for, but not long; then a slot is taken that is no other rack's home. If an executor at home has no
-slot Spark waits for `spark.locality.wait`.
+waited for, but not long; then a slot is taken that is not at the home of a rack that comes first. If an
+executor at home has no slot Spark waits for `spark.locality.wait`.
 
 Under dynamic allocation there is an executor for each broker and none to spare, and Spark starts another one
 only for a task that waits. So slots are not counted, and a home without an executor stays the preference: on
@@ -30,6 +30,10 @@ from sparklog.protocol.types import BrokerId
 HOME_WAIT_S: Final = 5.0
 """How long a rack waits for new executors on the hosts of its directories: a live worker starts another
 within that.
+"""
+NEW_EXECUTORS_WAIT_S: Final = 30.0
+"""How long a rack leaves slots at the homes of another one that has too few of them: the executors of an
+application that has lost all of them come one after the other.
 """
 
 
@@ -110,8 +114,9 @@ class Placement:
     def take_slots(self, rack: str, waited_s: float) -> bool:
         """Take slots for a rack that has waited so long; return whether there were enough.
 
-        All its brokers get slots, or none. Slots at the homes of other waiting racks are theirs: each rack
-        would begin empty at the other's home.
+        All its brokers get slots, or none. Slots at the homes of racks that come first are theirs: each rack
+        would begin empty at the other's home. Racks whose brokers are all at home come first, and then those
+        that were named first: two racks must not wait for each other's slots.
 
         Raises:
             Py4JError: the application is ending.
@@ -134,8 +139,16 @@ class Placement:
             away = hosts and any(each in self._homes and not is_there(each) for each in brokers)
             if away and waited_s < HOME_WAIT_S:
                 return False
-            theirs = sum(is_there(each) for other in self._waiting - {rack} for each in self._brokers[other])
-            if capacity - self._taken - theirs < len(brokers):
+            free = capacity - self._taken
+            in_order = sorted(
+                (job for job in self._brokers if job == rack or job in self._waiting),
+                key=lambda job: not all(map(is_there, self._brokers[job])),
+            )
+            theirs = 0
+            for other in in_order[: in_order.index(rack)]:
+                if len(self._brokers[other]) <= free or waited_s < NEW_EXECUTORS_WAIT_S:
+                    theirs += sum(map(is_there, self._brokers[other]))
+            if free - theirs < len(brokers):
                 return False
             self._taken += len(brokers)
             self._waiting.discard(rack)

@@ -199,7 +199,9 @@ class ActiveController:
         if self.controller.is_settled:
             self._world.controller_rests(self.controller.image)
         self._ask_for_logs()
-        voters = self.quorum.next_voters(self._announced.values(), self._process.now_ms)
+        voters = self.quorum.next_voters(
+            self._announced.values(), self._process.now_ms, self.controller.leaving
+        )
         if voters is not None:
             nodes = [key.node_id for key in sorted(voters.keys)]
             self._world.tell(None, f"{self._process.name} wants brokers {nodes} to vote")

@@ -164,24 +164,28 @@ class Controller:
         held = self._cluster.topic_index.load.held
         return {each: held[each] for each in sorted(self._cluster.surplus)}
 
-    def emptied(self, are_voters_caught_up: bool) -> frozenset[BrokerId]:
-        """Return the surplus brokers without replicas that may end.
+    @property
+    def leaving(self) -> frozenset[BrokerId]:
+        """The brokers in a controlled shutdown, or that have ended by one."""
+        brokers = self.image.brokers.values()
+        return frozenset(each.broker_id for each in brokers if each.in_controlled_shutdown)
 
-        A rack that keeps some of its brokers starts these again, so voters and replicas are in sync first.
+    @property
+    def emptied(self) -> frozenset[BrokerId]:
+        """The surplus brokers without replicas."""
+        return frozenset(each for each in self._cluster.surplus if is_drained(self._cluster, each))
+
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether the brokers that stay are active, and in the ISR of each partition that they hold.
+
+        One without a replica is not missed while it is away: it may wait for an executor of the others.
         """
-        brokers, surplus = self.image.brokers, self._cluster.surplus
-        emptied = frozenset(each for each in surplus if is_drained(self._cluster, each))
-        if not emptied or (are_voters_caught_up and self._is_in_sync(brokers.keys() - surplus)):
-            return emptied
-        smaller = {broker.rack for each, broker in brokers.items() if each not in surplus}
-        return frozenset(each for each in emptied if brokers[each].rack not in smaller)
-
-    def _is_in_sync(self, broker_ids: Collection[BrokerId]) -> bool:
-        """Whether the brokers are active, and in the ISR of each partition of which they have a replica."""
-        index = self._cluster.topic_index
+        cluster, index = self._cluster, self._cluster.topic_index
         return all(
-            self._cluster.is_active(each) and len(index.in_sync[each]) == index.load.held[each]
-            for each in broker_ids
+            is_drained(cluster, each)
+            or (cluster.is_active(each) and len(index.in_sync[each]) == index.load.held[each])
+            for each in self.image.brokers.keys() - cluster.surplus
         )
 
     def unregister_drained(self, voters: Collection[BrokerId], now_ms: int) -> ControllerResult:

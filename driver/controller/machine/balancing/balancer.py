@@ -9,11 +9,12 @@ The rules:
   `sparklog.balance.enable` is `false`: the size is an administrator's decision. Such a move replaces replicas
   on lost brokers, too, since it could not be complete with them. If the size is raised again, moves off
   brokers that stay after all are cancelled, and finished ones stay.
-- Balancing begins when a broker is lost, and when one is unfenced for the first time, or after its loss, with
-  less than half of its share of the replicas. Of the brokers that a driver finds when it takes over, or when
-  balancing is switched on, only those count that hold nothing, or to which a reassignment is on its way. With
-  `sparklog.balance.enable=always` it begins also at intervals, if brokers differ too much (`goals`). It ends
-  when a whole search finds no move; then preferred leaders are elected.
+- Balancing begins when a broker is lost, when it is back, and when one is unfenced for the first time with
+  less than half of its share of the replicas. One that is back may have all of its replicas: those without a
+  leader stayed, and balancing ended without them. Of the brokers that a driver finds when it takes over, or
+  when balancing is switched on, only those count that hold nothing, or to which a reassignment is on its way.
+  With `sparklog.balance.enable=always` it begins also at intervals, if brokers differ too much (`goals`). It
+  ends when a whole search finds no move; then preferred leaders are elected.
 - Only the controller's moves are changed by it: this machine's, and all that were in progress when the driver
   took over. A reassignment of others stays as it is, unless one of its brokers is surplus; its partition is
   not moved for balance for a while (`left_alone`), unless it had to leave a broker that gets no replicas. A

@@ -123,6 +123,7 @@ class BrokerRoles:
             emptied = self.surplus | lost
             is_any_lost = self._note_lost((emptied - self.emptied) & lost, placed, now_ms)
             is_any_new = self._note_added(active, placed, len(known - lost))
+            is_any_new |= not active.keys().isdisjoint(self.lost)
             self._seen = (self._seen | active.keys()) - self.surplus - lost
             change.begins_balancing = is_any_lost or is_any_new or self._is_always_due(now_ms)
             change.has_changed = is_any_new

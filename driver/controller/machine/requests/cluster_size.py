@@ -20,12 +20,12 @@ SIZE_KEYS: Final = frozenset({RACKS_KEY, BROKERS_PER_RACK_KEY})
 def check_size(cluster: ClusterState, wanted: BrokerConfig, changed: Mapping[str, str | None]) -> None:
     """Check that a smaller cluster has room for all replicas, on brokers that serve.
 
-    A larger one has at most `sparklog.max.brokers`, or as many as there are.
+    A larger one has at most `sparklog.max.brokers`, or as many as there are, and racks of different names.
 
     A size is not removed: without one the controller would have no limit, and the driver that of its start.
 
     Raises:
-        KafkaError: INVALID_CONFIG; the message has the topic and the numbers.
+        KafkaError: INVALID_CONFIG; the message has the topic and the numbers, or the names.
     """
     for name in sorted(SIZE_KEYS):
         if name in changed and changed[name] is None:
@@ -43,7 +43,12 @@ def check_size(cluster: ClusterState, wanted: BrokerConfig, changed: Mapping[str
             f"{wanted.sparklog_max_brokers}: choose a smaller size, or start the application with "
             "a larger maximum",
         )
-    if size.brokers >= present.brokers:
+    if size.racks > present.racks:
+        wanted.check_racks(size.racks)
+    # A broker may be forgotten (UnregisterBroker) whose replicas are still assigned.
+    config = cluster.config
+    before = present.changed(config.sparklog_racks, config.sparklog_brokers_per_rack)
+    if size.brokers >= max(present.brokers, before.brokers):
         return
     _check_replicas(cluster, size)
     _check_serving(cluster, size, racks, wanted)

@@ -93,18 +93,21 @@ class QuorumLeader:
         """Change the brokers that vote if all is well: some have come, or leave."""
         self._wanted_voters = frozenset(wanted_voters)
 
-    def next_voters(self, announced: Collection[AnnouncedBroker], now_ms: int) -> VoterSet | None:
+    def next_voters(
+        self, announced: Collection[AnnouncedBroker], now_ms: int, leaving: Collection[BrokerId] = ()
+    ) -> VoterSet | None:
         """Return the voter set to append now, one voter away from the present one; None if it may stay.
 
         A wanted broker that has come back with another directory replaces the voter it was: that one is
         removed first, and the broker joins when it has caught up. Any other wanted broker joins likewise.
-        Voters that are not wanted leave when all wanted ones vote.
+        Voters that are not wanted leave when all wanted ones vote. One of an even number leaves before that:
+        as many voters may be lost without it. A broker in `leaving` is about to end, and gets no vote.
         """
         if self.high_watermark < max(self._voters_end_offset, self._epoch_start_offset + 1):
             return None
         for broker in sorted(announced):
             key = broker.key
-            if key.node_id not in self._wanted_voters or key in self.voters:
+            if key.node_id not in self._wanted_voters or key.node_id in leaving or key in self.voters:
                 continue
             if not self._is_caught_up(key, now_ms):
                 continue
@@ -120,7 +123,10 @@ class QuorumLeader:
 
     def _without_unwanted(self, now_ms: int) -> VoterSet | None:
         unwanted = sorted(key for key in self.voters.keys if key.node_id not in self._wanted_voters)
-        if not unwanted or len(unwanted) + len(self._wanted_voters) > len(self.voters):
+        if not unwanted:
+            return None
+        are_all_here = len(unwanted) + len(self._wanted_voters) <= len(self.voters)
+        if not are_all_here and len(self.voters) % 2 == 1:
             return None
         remaining = self.voters.without(unwanted[-1])
         return remaining if self._is_caught_up_majority(remaining, now_ms) else None

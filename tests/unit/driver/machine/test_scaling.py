@@ -1,5 +1,7 @@
 """The jobs that a driver starts and ends for the size of its cluster."""
 
+from typing import Any
+
 from sparklog.driver.machine.scaling import EndJob, ReplaceJob, Retries, StartJob, is_reached, next_steps
 
 THREE = {"rack-0": [0], "rack-1": [1], "rack-2": [2]}
@@ -28,17 +30,18 @@ def test_jobs_end_when_all_their_brokers_are_drained_and_not_before() -> None:
     ]
 
 
-def test_job_with_brokers_that_stay_is_replaced_once_all_others_serve() -> None:
+def test_job_with_brokers_that_stay_is_replaced_once_all_others_are_in_sync() -> None:
     """They start again: two racks at a time would take a partition's majority."""
     wanted = {"rack-0": [0], "rack-1": [2]}
     assert next_steps(
         PAIRS, wanted, surplus=(1, 3), drained=(1, 3), registered=ALL, unfenced=(0, 1, 2, 3)
     ) == [ReplaceJob("rack-0", (0,))]
     half = {"rack-0": [0], "rack-1": [2, 3]}
-    assert next_steps(half, wanted, surplus=(3,), drained=(3,), registered=ALL, unfenced=(2, 3)) == []
-    assert next_steps(half, wanted, surplus=(3,), drained=(3,), registered=ALL, unfenced=(0, 2, 3)) == [
-        ReplaceJob("rack-1", (2,))
-    ]
+    state: dict[str, Any] = {"surplus": (3,), "drained": (3,), "registered": ALL, "unfenced": (0, 2, 3)}
+    assert next_steps(half, wanted, **state, may_restart=False) == []
+    assert next_steps(half, wanted, **state) == [ReplaceJob("rack-1", (2,))]
+    state["unfenced"] = (2, 3)
+    assert next_steps(half, wanted, **state) == [ReplaceJob("rack-1", (2,))], "broker 0 has no replica left"
 
 
 def test_job_is_not_replaced_before_brokers_of_the_last_replaced_one_are_registered_again() -> None:
@@ -48,6 +51,24 @@ def test_job_is_not_replaced_before_brokers_of_the_last_replaced_one_are_registe
     wanted = {"rack-0": [0], "rack-1": [2]}
     assert next_steps(half, wanted, **state, restarting=(0,)) == []
     assert next_steps(half, wanted, **state, restarting=()) == [ReplaceJob("rack-1", (2,))]
+
+
+def test_job_that_does_not_serve_is_replaced_whatever_the_others_do() -> None:
+    """It may wait for an executor that never comes, and the smaller one needs none more."""
+    wanted = {"rack-0": [0], "rack-1": [2]}
+    state: dict[str, Any] = {"surplus": (1, 3), "registered": ALL}
+    state["may_restart"] = False
+    assert next_steps(PAIRS, wanted, **state, drained=(1,), unfenced=(2, 3)) == [ReplaceJob("rack-0", (0,))]
+    assert next_steps(PAIRS, wanted, **state, drained=(1, 3), unfenced=(2, 3)) == [ReplaceJob("rack-0", (0,))]
+    assert next_steps(PAIRS, wanted, **state, drained=(1,), unfenced=(1, 2, 3)) == [], "broker 1 serves"
+
+
+def test_job_of_surplus_brokers_alone_ends_whatever_the_others_do() -> None:
+    """One that is away may wait for the executor that a drained broker of another rack still has."""
+    jobs = {"rack-0": [0], "rack-1": [1], "rack-1-broker-1001": [1001]}
+    state = {"surplus": (1001,), "drained": (1001,), "registered": (0, 1, 1001), "unfenced": (1, 1001)}
+    wanted = {"rack-0": [0], "rack-1": [1]}
+    assert next_steps(jobs, wanted, **state, may_restart=False) == [EndJob("rack-1-broker-1001")]
 
 
 def test_size_is_reached_when_exactly_its_brokers_run_and_serve() -> None:

@@ -71,6 +71,7 @@ def test_message_of_the_driver_arrives_as_it_was_sent(message: FromDriver) -> No
             brokers_per_rack=None,
             surplus=((3, 12), (4, 0)),
             drained=(4,),
+            may_restart=True,
             broker_epochs=((0, 12), (1, 17)),
         ),
         Resized(9, "too few"),

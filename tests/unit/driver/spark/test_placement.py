@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.driver.spark.directory_search import homes_of, ids_per_rack_of
-from sparklog.driver.spark.placement import HOME_WAIT_S, Placement, preferred_hosts
+from sparklog.driver.spark.placement import HOME_WAIT_S, NEW_EXECUTORS_WAIT_S, Placement, preferred_hosts
 from sparklog.driver.spark.slots import BrokerSlots
 from sparklog.node.storage.directory.directory_search import FoundDirectories
 from tests.unit.driver.spark.java_virtual_machine import context_of
@@ -191,6 +191,42 @@ def test_rack_whose_home_stays_away_takes_no_slot_at_the_home_of_another_that_wa
     executors.hosts.append("d")
     assert not placement.take_slots("rack-1", HOME_WAIT_S - 1)
     assert placement.take_slots("rack-1", HOME_WAIT_S)
+
+
+def test_racks_that_are_at_home_on_the_same_host_do_not_wait_for_each_other() -> None:
+    """On one host, with an executor less than brokers, each slot is at the home of all of them."""
+    executors = Executors("a", "a", "a")
+    placement = executors.placement
+    placement.set_homes({0: ["a"], 1: ["a"], 2: ["a"]})
+    assert all(placement.take_slots(rack, 0) for rack in RACKS.values())
+    for rack in ("rack-1", "rack-0"):
+        placement.give_back(rack, has_served=False)
+    executors.hosts.remove("a")
+    assert [placement.take_slots(rack, 0) for rack in ("rack-1", "rack-0", "rack-1")] == [False, True, False]
+    executors.hosts.append("a")
+    assert placement.take_slots("rack-1", 0)
+
+
+def test_racks_that_each_lost_one_of_their_hosts_do_not_wait_for_each_other() -> None:
+    """The slots that are left suffice for one of them, beside a broker's home of the other."""
+    executors = Executors("b", "d", racks=PAIRS)
+    placement = executors.placement
+    placement.set_homes({0: ["a"], 1: ["b"], 2: ["c"], 3: ["d"]})
+    assert not placement.take_slots("rack-0", HOME_WAIT_S - 1), "a host may come back"
+    assert not placement.take_slots("rack-1", HOME_WAIT_S)
+    assert placement.take_slots("rack-0", HOME_WAIT_S)
+    executors.hosts += ["c", "e"]
+    assert placement.take_slots("rack-1", 0)
+
+
+def test_rack_that_has_too_few_slots_for_long_keeps_none_from_another() -> None:
+    """A slot at the home of one of its brokers is of no use to it without a second one."""
+    executors = Executors("b", racks={0: "rack-0", 1: "rack-0", 2: "rack-1"})
+    placement = executors.placement
+    placement.set_homes({0: ["a"], 1: ["b"], 2: ["c"]})
+    assert not placement.take_slots("rack-0", NEW_EXECUTORS_WAIT_S)
+    assert not placement.take_slots("rack-1", NEW_EXECUTORS_WAIT_S - 1), "a second executor may come"
+    assert placement.take_slots("rack-1", NEW_EXECUTORS_WAIT_S)
 
 
 def test_rack_is_not_waited_for_once_it_has_ended_or_has_to_leave_its_host() -> None:

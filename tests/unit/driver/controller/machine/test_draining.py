@@ -16,6 +16,7 @@ from kio.schema.incremental_alter_configs.v1.request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 
 from sparklog.driver.controller.machine.balancing.copy_slots import COPIES_PER_BROKER
 from sparklog.driver.controller.machine.draining import AWAY_MS
@@ -158,6 +159,38 @@ def test_size_below_a_topics_replicas_is_refused_with_topic_and_numbers(cluster:
     assert cluster.controller.surplus == {}
 
 
+def test_size_below_a_topics_replicas_is_refused_also_where_the_last_broker_is_forgotten(
+    cluster: Conversation,
+) -> None:
+    """The topic keeps its replica on a broker that is unregistered, which nothing could replace any more."""
+    cluster.say(size_request(5, 1))
+    cluster.create(creatable("orders", assignments={0: (0, 1, 2, 3, 4)}))
+    cluster.take(cluster.controller.broker_gone(4, cluster.epoch(4)))
+    cluster.say(UnregisterBrokerRequest(broker_id=4))
+    code, message = resize(cluster, 4)
+    assert code is ErrorCode.invalid_config
+    assert message is not None
+    assert "4 racks of 1 broker would be too few for topic orders" in message
+
+
+def test_size_of_a_growth_without_brokers_is_given_up(cluster: Conversation) -> None:
+    """Nothing is drained for it, whatever the topics have."""
+    cluster.create(creatable("orders", assignments={0: (0, 1, 2, 3, 4)}))
+    assert resize(cluster, 7) == (ErrorCode.none, None)
+    assert resize(cluster, 5) == (ErrorCode.none, None)
+
+
+def test_size_with_two_racks_of_one_name_is_refused() -> None:
+    """The driver would start the brokers of one of them, and the controller drain them, again and again."""
+    cluster = Conversation(sparklog_rack_names="rack-3,east")
+    cluster.start(0, rack="rack-3").start(1, rack="east")
+    code, message = resize(cluster, 4)
+    assert code is ErrorCode.invalid_config
+    assert message is not None
+    assert "sparklog.rack.names" in message and "two racks of the cluster have the same name" in message
+    assert resize(cluster, 3) == (ErrorCode.none, None)
+
+
 def test_size_is_not_removed(cluster: Conversation) -> None:
     """Without one, the controller would have no limit while the driver wanted the size of its start."""
     resize(cluster, 3)
@@ -282,27 +315,35 @@ def test_surplus_broker_whose_job_ends_stays_registered_while_it_has_a_session(c
     assert cluster.controller.unregister_drained((), cluster.now_ms).records == []
 
 
-def test_broker_of_a_rack_that_stays_ends_only_while_all_that_stay_are_in_sync() -> None:
-    """Its rack's job is started again: with another replica out of sync, a partition would go offline."""
+def test_brokers_that_stay_may_start_again_only_while_all_of_them_are_in_sync() -> None:
+    """A rack's job starts again without the others: a partition may have no other replica in sync."""
     cluster = Conversation(broker_session_timeout_ms="600000")
     for broker_id, rack in enumerate(("rack-0", "rack-1", "rack-0", "rack-1", "rack-2")):
         cluster.start(broker_id, rack=rack)
     cluster.say(size_request(2, 1))
     cluster.create(creatable("t", assignments={0: (0, 1)}))
-    assert cluster.controller.emptied(True) == {2, 3, 4}
-    assert cluster.controller.emptied(False) == {4}
+    assert cluster.controller.emptied == {2, 3, 4}
+    assert cluster.controller.is_in_sync
+    cluster.take(cluster.controller.broker_gone(4, cluster.epoch(4)))
+    assert cluster.controller.is_in_sync, "a broker that leaves is not missed"
     cluster.take(cluster.controller.broker_gone(0, cluster.epoch(0)))
-    assert cluster.controller.emptied(True) == {4}, "all of its rack leaves"
+    assert not cluster.controller.is_in_sync
     cluster.start(0, rack="rack-0")
     assert cluster.partition().isr == (1,)
-    assert cluster.controller.emptied(True) == {4}, "unfenced is not in sync"
+    assert not cluster.controller.is_in_sync, "unfenced is not in sync"
     cluster.propose(
         1,
         (0, 1),
         leader_epoch=cluster.partition().leader_epoch,
         partition_epoch=cluster.partition().partition_epoch,
     )
-    assert cluster.controller.emptied(True) == {2, 3, 4}
+    assert cluster.controller.is_in_sync
+    assert cluster.controller.emptied == {2, 3, 4}
+    cluster.say(size_request(3, 1))
+    cluster.start(6, rack="rack-2")
+    cluster.take(cluster.controller.broker_gone(4, cluster.epoch(4)))
+    assert cluster.controller.surplus == {2: 0, 3: 0, 6: 0}
+    assert cluster.controller.is_in_sync, "broker 4 has no replica: it may wait for an executor of the others"
 
 
 def test_fenced_brokers_get_no_replica_from_a_drain(cluster: Conversation) -> None:

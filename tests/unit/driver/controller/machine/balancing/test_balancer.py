@@ -213,6 +213,24 @@ def test_broker_away_for_too_long_has_its_replicas_placed_in_its_rack(cluster: C
     assert cluster.held[1] == 30
 
 
+def test_broker_back_from_its_loss_shares_what_it_still_has_with_brokers_added_meanwhile() -> None:
+    """Nothing else would begin it: the others were added before, and it has more than its share."""
+    cluster = Cluster(0, 1, 2)
+    cluster.create(creatable("t", assignments={number: (number % 3,) for number in range(18)}))
+    epoch = cluster.epoch(2)
+    cluster.lose(2)
+    cluster.wait(REPLACE_AFTER_MS + 2_000)
+    cluster.add(3, 4, 5)
+    cluster.wait(30_000)
+    assert cluster.held[2] == 6, "its only replicas"
+    assert sum(cluster.held.values()) - cluster.held[2] == 12
+    assert len(cluster.held) == 6
+    cluster.say(registration(2, rack=RACKS[2], incarnation=99, previous_broker_epoch=epoch))
+    cluster.alive.append(2)
+    cluster.wait(30_000)
+    assert cluster.held == dict.fromkeys(range(6), 3)
+
+
 def test_broker_back_in_time_goes_on_with_its_replicas(cluster: Cluster) -> None:
     """A restart must not copy a terabyte."""
     before = [partition.replicas for partition in cluster.partitions]

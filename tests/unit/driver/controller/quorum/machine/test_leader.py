@@ -123,3 +123,38 @@ def test_unwanted_voter_leaves_when_all_wanted_ones_vote_and_a_majority_without_
     second = machine.next_voters(announced, 0)
     assert second is not None and sorted(each.node_id for each in second.keys) == [0, 1, 2]
     assert machine.next_voters(announced, FETCH_TIMEOUT_MS) is None, "no majority is caught up"
+
+
+def test_unwanted_voter_beyond_an_odd_number_leaves_although_a_wanted_one_has_lost_its_vote() -> None:
+    """A wanted broker may end for good between its old vote and its new one, and the drain with it."""
+    present = voters(key(0), key(2), key(3), key(4))
+    machine = QuorumLeader(
+        3, present, EPOCH_START, wanted_voters=(0, 1, 2), fetch_timeout_ms=FETCH_TIMEOUT_MS, now_ms=0
+    )
+    announced = [broker(0), broker(1, directory=1), *map(broker, (2, 3, 4))]
+    end = EPOCH_START + 1
+    for node_id in (0, 2):
+        machine.fetched(key(node_id), end, end, 0)
+    assert machine.next_voters(announced, 0) is None, "two are no majority of the four, nothing is committed"
+    machine.fetched(key(3), end, end, 0)
+    smaller = machine.next_voters(announced, 0)
+    assert smaller == voters(key(0), key(2), key(3)), "one voter may be lost before and after"
+    machine.voters_appended(smaller, end + 1)
+    for node_id in (0, 2, 3):
+        machine.fetched(key(node_id), end + 1, end + 1, 0)
+    assert machine.next_voters(announced, 0) is None, "each of the three may be the one that is needed"
+    machine.fetched(key(1, directory=1), end + 1, end + 1, 0)
+    larger = machine.next_voters(announced, 0)
+    assert larger == voters(key(0), key(1, directory=1), key(2), key(3))
+
+
+def test_broker_that_is_about_to_end_gets_no_vote() -> None:
+    """A size that was raised again wants it, while its job ends: one voter of two could commit nothing."""
+    machine = QuorumLeader(
+        3, voters(key(0)), EPOCH_START, wanted_voters=(0, 1, 2), fetch_timeout_ms=FETCH_TIMEOUT_MS, now_ms=0
+    )
+    announced = [broker(node_id) for node_id in range(3)]
+    for node_id in range(3):
+        machine.fetched(key(node_id), EPOCH_START + 1, EPOCH_START + 1, 0)
+    assert machine.next_voters(announced, 0, leaving={1, 2}) is None
+    assert machine.next_voters(announced, 0, leaving={1}) == voters(key(0), key(2))
