@@ -18,7 +18,7 @@ from tests.simulation.network import Link
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
 
-IDLE_FETCH_WAIT_MS: Final = 2_500
+IDLE_FETCH_WAIT_MS: Final = 3_000
 SOCKET_TIMEOUT_MS: Final = 3_000
 
 

@@ -88,6 +88,7 @@ def _denied(topic: str) -> KafkaError:
 
 
 _PARTITIONS_AT_ONCE: Final = 100
+_SECOND_MS: Final = 1_000
 _NEWS_WAIT_MS: Final = 500
 """The longest time for which a follower waits for an offset that has moved without records, its leader's high
 watermark or log start offset, and for records that a quota holds back: Kafka's default of
@@ -127,8 +128,11 @@ class DelayedFetch:
         self._services = services
         self._params = params
         self._context = context
-        self._deadline_ms = deadline_ms
         self.waits_long = params.broker_id is not None and params.max_wait_ms > _NEWS_WAIT_MS
+        if self.waits_long and params.max_wait_ms > _SECOND_MS:
+            # With the periodic work of this broker, and of followers that share its host's clock.
+            deadline_ms -= deadline_ms % _SECOND_MS
+        self._deadline_ms = deadline_ms
         self._quota = quota
         """The quota of the records; None without a limit."""
         self._may_read = may_read

@@ -9,7 +9,7 @@ from sparklog.protocol.types import unless_minus_one
 
 _BY_RACK: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _LEADERS: Final = "org.apache.kafka.common.replica.LeaderSelector"
-_IDLE_FETCH_WAIT_MS: Final = 2_500
+_IDLE_FETCH_WAIT_MS: Final = 3_000
 
 
 @dataclass(frozen=True, kw_only=True)

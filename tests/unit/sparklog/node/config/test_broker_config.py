@@ -315,7 +315,7 @@ def test_idle_followers_wait_for_longer_unless_a_wait_lag_or_silence_is_configur
     """A configured wait is one that was chosen, be it Kafka's default."""
     wait, lag, silence = "replica.fetch.wait.max.ms", "replica.lag.time.max.ms", "replica.socket.timeout.ms"
     for given, idle_wait_ms in (
-        ({}, 2_500),
+        ({}, 3_000),
         ({wait: "500"}, 500),
         ({wait: "10000"}, 10_000),
         ({lag: "1000"}, 1_000),
