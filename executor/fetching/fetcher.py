@@ -248,7 +248,7 @@ class Fetcher:
     def _send(self) -> None:
         channel = self._channel
         assert channel is not None, "it serves"
-        timeout_ms = self._settings.limits.max_wait_ms + self._settings.socket_timeout_ms
+        timeout_ms = self._fetches.wait_ms + self._settings.socket_timeout_ms
         self._in_flight += 1
         try:
             request = self._fetches.next_request(self._broker_epoch())

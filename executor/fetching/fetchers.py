@@ -74,6 +74,7 @@ class Fetchers(RoleListener[Replica]):
         self._settings = FetcherSettings(
             limits=FetchLimits(
                 max_wait_ms=config.replica_fetch_wait_max_ms,
+                idle_wait_ms=config.idle_fetch_wait_ms,
                 min_bytes=config.replica_fetch_min_bytes,
                 max_bytes=config.replica_fetch_response_max_bytes,
                 partition_max_bytes=config.replica_fetch_max_bytes,

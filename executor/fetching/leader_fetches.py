@@ -7,6 +7,9 @@ Rules kept
   two are in flight. The request that begins a session does not wait at the leader, so that later requests can
   pass the waiting ones. If the leader has just refused a session (no slot is free), requests wait without
   one.
+- Once an answer in a session was empty, requests wait for `idle_wait_ms`, until one is not: each empty answer
+  wakes two brokers. Where an offset moves without records, or records are held back, the leader answers after
+  the usual wait all the same (`DelayedFetch.hurry`), so that no follower hears of it later than that.
 - A refused partition pauses outside the session: for 0.1 s at most in the first second, since after an
   election the leader's metadata may lag, and a pause that had grown with the lag would double the time in
   which nothing is committed; then longer each time. A partition that needs new metadata pauses until it is
@@ -64,6 +67,8 @@ _SESSION_ERRORS: Final = frozenset(
 
 class FetchLimits(NamedTuple):
     max_wait_ms: int
+    idle_wait_ms: int
+    """The wait of a session whose last answer was empty."""
     min_bytes: int
     max_bytes: int
     partition_max_bytes: int
@@ -106,6 +111,8 @@ class LeaderFetches:
         """Whether the leader may grant a session, by its last answer."""
         self._asked: dict[TopicIdPartition, _Asked] = {}
         self._forgotten: dict[TopicIdPartition, None] = {}
+        self._is_idle = False
+        """Whether the last answer was empty."""
         self._requests_sent = 0
         self._under_way: deque[int] = deque()
         """The numbers of the requests in flight."""
@@ -145,8 +152,16 @@ class LeaderFetches:
             return bool(self._due or self._asked)
         return bool(self._due) and self._session_id != NO_SESSION_ID and under_way < _MAX_UNDER_WAY
 
+    @property
+    def wait_ms(self) -> int:
+        """How long the leader may hold the next request."""
+        if self._session_id == NO_SESSION_ID and self._has_slot:
+            return 0
+        return self._limits.idle_wait_ms if self._is_idle else self._limits.max_wait_ms
+
     def next_request(self, broker_epoch: BrokerEpoch | None) -> FollowerFetchRequest:
         """Return the next request, and note it as in flight."""
+        wait_ms = self.wait_ms
         self._requests_sent += 1
         self._under_way.append(self._requests_sent)
         topics: dict[UUID, list[AskedPartition]] = {}
@@ -164,7 +179,7 @@ class LeaderFetches:
             self._session_epoch = epoch_after(session_epoch)
         return FollowerFetchRequest(
             ReplicaState(self._broker_id, or_minus_one(broker_epoch)),
-            milliseconds(0 if session_id == NO_SESSION_ID and self._has_slot else limits.max_wait_ms),
+            milliseconds(wait_ms),
             limits.min_bytes,
             self.size.max_bytes,
             session_id,
@@ -215,6 +230,9 @@ class LeaderFetches:
         if self._session_id == NO_SESSION_ID:
             self._session_epoch = epoch_after(FULL_EPOCH)
             self._has_slot = response.session_id != NO_SESSION_ID
+            self._is_idle = False
+        else:
+            self._is_idle = not response.responses
         self._session_id = response.session_id
         for topic in response.responses:
             for partition in topic.partitions:
@@ -321,6 +339,7 @@ class LeaderFetches:
             self._forgotten[key] = None
 
     def _end_session(self) -> None:
+        self._is_idle = False
         self._session_id, self._session_epoch = NO_SESSION_ID, FULL_EPOCH
         self._asked.clear()
         self._forgotten.clear()

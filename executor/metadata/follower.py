@@ -52,12 +52,24 @@ from sparklog.protocol.types import (
     unless_minus_one,
 )
 
-MAX_WAIT_MS: Final = 500
-"""How long the leader may hold a fetch open."""
+SHORT_WAIT_MS: Final = 500
+"""How long a leader may hold a fetch open in any case; Kafka's only wait."""
 FETCH_MAX_BYTES: Final = 8 * 1024 * 1024
 RETRY_MS: Final = 100
 
 logger = logging.getLogger(__name__)
+
+
+def wait_ms(now_ms: int, fetch_timeout_ms: int) -> int:
+    """Return how long the leader may hold a fetch that is sent at `now_ms`.
+
+    The answer comes in the whole second of this broker's clock at which other periodic work is done, but so
+    that the leader hears of this voter twice in the time-out, or twice a second.
+
+    >>> wait_ms(7_010, 2_000), wait_ms(7_800, 2_000), wait_ms(7_010, 200)
+    (990, 200, 500)
+    """
+    return min(1_000 - now_ms % 1_000, max(SHORT_WAIT_MS, fetch_timeout_ms // 2))
 
 
 class MetadataFollower:
@@ -73,9 +85,11 @@ class MetadataFollower:
         on_replaced: Callable[[MetadataSnapshot], None],
         now_ms: Callable[[], int],
         request_timeout_ms: int,
+        fetch_timeout_ms: int,
     ) -> None:
         """Follow in the log of `replica`.
 
+        `fetch_timeout_ms` is the silence of a voter after which the leader misses it.
         After every answer of a leader that knows its high watermark, `on_fetched` is called with the end of
         the own log's committed records, the leader's high watermark, and the time (of `now_ms`) at which the
         fetch was sent. `on_replaced` is called with a snapshot as soon as the log begins behind it.
@@ -89,6 +103,7 @@ class MetadataFollower:
         self._on_replaced = on_replaced
         self._now_ms = now_ms
         self._request_timeout_ms = request_timeout_ms
+        self._fetch_timeout_ms = fetch_timeout_ms
 
     async def run(self) -> None:
         """Follow the leader of each epoch until cancelled.
@@ -102,9 +117,10 @@ class MetadataFollower:
             await self._replica.until(lambda: voter.follows)
             await self._replica.flush()
             asked_in, sent_ms = voter.leader_epoch, self._now_ms()
+            longest_ms = wait_ms(sent_ms, self._fetch_timeout_ms)
             try:
                 response = await self._link.request(
-                    self._fetch(asked_in), MAX_WAIT_MS + self._request_timeout_ms
+                    self._fetch(asked_in, longest_ms), longest_ms + self._request_timeout_ms
                 )
             except ControllerUnreachableError as error:
                 logger.info("The metadata log could not be fetched: %s", error)
@@ -117,7 +133,7 @@ class MetadataFollower:
                 continue
             await self._answered(partition, asked_in, sent_ms)
 
-    def _fetch(self, leader_epoch: LeaderEpoch) -> Any:
+    def _fetch(self, leader_epoch: LeaderEpoch, longest_ms: int) -> Any:
         broker_epoch = self._broker_epoch()
         latest = self._log.epochs.latest
         high_watermark = self._voter.high_watermark
@@ -127,7 +143,7 @@ class MetadataFollower:
                 replica_id=self._voter.key.node_id,
                 replica_epoch=or_minus_one(broker_epoch),
             ),
-            max_wait=timedelta(milliseconds=MAX_WAIT_MS),
+            max_wait=timedelta(milliseconds=longest_ms),
             min_bytes=1,
             max_bytes=FETCH_MAX_BYTES,
             topics=(

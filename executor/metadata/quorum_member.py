@@ -53,6 +53,7 @@ class QuorumMember:
             on_replaced=self._publisher.replaced,
             now_ms=monotonic_ms,
             request_timeout_ms=self._request_timeout_ms,
+            fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
         )
 
     @classmethod

@@ -24,6 +24,7 @@ from sparklog.executor.control.controller_link import ControllerLink
 from sparklog.executor.control.forwarding import envelope
 from sparklog.executor.monitoring.machine.quiet_pushes import QuietPushes
 from sparklog.node.clocks import monotonic_ms, wall_clock_ms
+from sparklog.node.loop.whole_seconds import whole_second_after
 from sparklog.node.metrics.registry import Sample
 from sparklog.node.serving.requests import Request
 from sparklog.node.telemetry.otlp import MetricsEncoder
@@ -117,7 +118,8 @@ class TelemetrySender:
         while True:
             await asyncio.sleep(due_s - loop.time())
             if not pushes.is_due(self._activity(), loop.time()):
-                due_s += interval_s
+                # Later than the interval after a push, in a second of this broker's other periodic work.
+                due_s = whole_second_after(due_s + interval_s)
                 continue
             metrics = await self._metrics(subscribed.telemetry_max_bytes)
             pushed = await self._link.request(

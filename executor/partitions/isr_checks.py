@@ -91,7 +91,8 @@ class IsrChecks(RoleListener[Replica]):
     def take_due(self, now_ms: int) -> Sequence[Replica]:
         is_due = now_ms >= self._due_ms
         if is_due:
-            self._due_ms = now_ms + self._interval_ms
+            # Of an interval of whole seconds these are whole seconds, at which there is other work.
+            self._due_ms = now_ms - now_ms % self._interval_ms + self._interval_ms
         due = tuple(self._table if is_due else self._to_send_again)
         self._to_send_again.clear()
         return due

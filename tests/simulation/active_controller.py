@@ -31,7 +31,6 @@ from tests.simulation.measured_loads import REPORT_INTERVAL_MS
 from tests.simulation.metadata_copy import MetadataBatch, MetadataCopy, Reading
 from tests.simulation.network import Connection, Reply
 from tests.simulation.quorum_messages import AskLogEnds, BeginEpoch, MetadataFetch, MetadataFetched
-from tests.simulation.voting import MAX_WAIT_MS
 
 if TYPE_CHECKING:
     from tests.simulation.controller_process import ControllerProcess
@@ -306,7 +305,7 @@ class ActiveController:
         self._fetch_number += 1
         self._fetches[self._fetch_number] = (fetch, reply)
         if self._is_at_end(fetch):
-            self._process.after(MAX_WAIT_MS, self._answer_fetch, self._fetch_number)
+            self._process.after(fetch.wait_ms, self._answer_fetch, self._fetch_number)
         else:
             self._answer_fetch(self._fetch_number)
 

@@ -18,6 +18,7 @@ from tests.simulation.network import Link
 if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
 
+IDLE_FETCH_WAIT_MS: Final = 3_000
 SOCKET_TIMEOUT_MS: Final = 3_000
 
 
@@ -57,6 +58,7 @@ class FetchLoop:
             broker.broker_id,
             FetchLimits(
                 max_wait_ms=FETCH_WAIT_MS,
+                idle_wait_ms=IDLE_FETCH_WAIT_MS,
                 min_bytes=1,
                 max_bytes=1 << 20,
                 partition_max_bytes=broker.world.fetch_max_bytes,
@@ -86,9 +88,10 @@ class FetchLoop:
         self._will_send = False
         connection = self._connection
         if self._fetches.replicas and self._fetches.may_send and not self._backing_off:
+            timeout_ms = self._fetches.wait_ms + SOCKET_TIMEOUT_MS
             self._link.request(
                 self._fetches.next_request(self._broker.broker_epoch),
-                FETCH_WAIT_MS + SOCKET_TIMEOUT_MS,
+                timeout_ms,
                 lambda response: self._answered(connection, response),
             )
 

@@ -60,6 +60,8 @@ class MetadataFetch(NamedTuple):
     offset: Offset
     last_epoch: LeaderEpoch | None
     high_watermark: Offset
+    wait_ms: int
+    """How long it may be held."""
 
 
 class MetadataFetched(NamedTuple):

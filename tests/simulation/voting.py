@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from sparklog.driver.controller.quorum.machine.candidate import AnnouncedBroker
+from sparklog.executor.metadata.follower import wait_ms
 from sparklog.executor.metadata.machine.fetch_steps import (
     Append,
     BeginWith,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from tests.simulation.broker_process import BrokerProcess
 
 CALL_INTERVAL_MS: Final = 1_000
-MAX_WAIT_MS: Final = 500
 RETRY_MS: Final = 100
 
 
@@ -159,6 +159,7 @@ class Voting:
     def _fetch(self) -> None:
         broker, copy, voter = self._broker, self.copy, self.voter
         asked_in, sent_ms = voter.leader_epoch, broker.now_ms
+        longest_ms = wait_ms(sent_ms, broker.world.config.controller_quorum_fetch_timeout_ms)
         fetch = MetadataFetch(
             voter.key,
             broker.broker_epoch,
@@ -166,10 +167,11 @@ class Voting:
             copy.end_offset,
             copy.epochs.latest,
             -1 if voter.high_watermark is None else voter.high_watermark,
+            longest_ms,
         )
         self._metadata_link.request(
             fetch,
-            MAX_WAIT_MS + broker.request_timeout_ms,
+            longest_ms + broker.request_timeout_ms,
             lambda fetched: self._fetched(fetched, asked_in, sent_ms),
         )
 

@@ -88,6 +88,11 @@ def _denied(topic: str) -> KafkaError:
 
 
 _PARTITIONS_AT_ONCE: Final = 100
+_SECOND_MS: Final = 1_000
+_NEWS_WAIT_MS: Final = 500
+"""The longest time for which a follower waits for an offset that has moved without records, its leader's high
+watermark or log start offset, and for records that a quota holds back: Kafka's default of
+replica.fetch.wait.max.ms. An idle follower allows for more (`leader_fetches.py`)."""
 
 
 class DelayedFetch:
@@ -108,6 +113,7 @@ class DelayedFetch:
         "_quota",
         "_remote_deadline_ms",
         "_services",
+        "waits_long",
     )
 
     def __init__(
@@ -122,6 +128,10 @@ class DelayedFetch:
         self._services = services
         self._params = params
         self._context = context
+        self.waits_long = params.broker_id is not None and params.max_wait_ms > _NEWS_WAIT_MS
+        if self.waits_long and params.max_wait_ms > _SECOND_MS:
+            # With the periodic work of this broker, and of followers that share its host's clock.
+            deadline_ms -= deadline_ms % _SECOND_MS
         self._deadline_ms = deadline_ms
         self._quota = quota
         """The quota of the records; None without a limit."""
@@ -169,6 +179,13 @@ class DelayedFetch:
         """Answer if enough was found."""
         if not self._is_answered:
             self._settle(self._read(FetchProgress(self._params, None, cached_only=True)))
+
+    def hurry(self) -> None:
+        self.waits_long = False
+        self._deadline_ms = min(self._deadline_ms, self._services.delayed.now_ms() + _NEWS_WAIT_MS)
+        if self._bucket is not None:
+            self._services.delayed.discard(self, self._bucket)
+            self._bucket = self._services.delayed.add(self, self._deadline_ms)
 
     def expire(self) -> None:
         self._deadline_ms = self._remote_deadline_ms = 0
@@ -231,6 +248,9 @@ class DelayedFetch:
         """Answer, wait for more, or do the blocking look-ups in another thread."""
         if progress.cold:
             return self._look_up(progress)
+        if self.waits_long and self._context.changed:
+            # It has something to tell, or must look again: records are held back, or loaded.
+            self.hurry()
         deadline_ms = self._deadline_ms
         if progress.loads:
             deadline_ms = max(deadline_ms, self._remote_deadline_ms)

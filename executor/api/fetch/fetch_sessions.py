@@ -45,8 +45,15 @@ class PartitionKey(NamedTuple):
 class WaitingFetch(Protocol):
     """A request that waits for a change of its context's partitions."""
 
+    @property
+    def waits_long(self) -> bool:
+        """Whether it would keep a follower too long from offsets that move without records."""
+
     def wake(self) -> None:
         """Check soon whether there is enough."""
+
+    def hurry(self) -> None:
+        """Answer after the usual wait of a follower, since an offset has moved."""
 
     def expire(self) -> None:
         """Answer with the records found so far."""
@@ -113,8 +120,11 @@ class CachedPartition:
 
     def touch(self) -> None:
         """Mark the partition changed, for the context's next request."""
+        context = self.context
         self.is_touched = True
-        self.context.changed[self.key] = self
+        context.changed[self.key] = self
+        if context.waiting is not None and context.waiting.waits_long:
+            context.waiting.hurry()
 
     def wake(self) -> None:
         """Mark the partition changed, and wake the waiting request: records or an error are there."""

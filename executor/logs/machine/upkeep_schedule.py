@@ -3,8 +3,9 @@
 Pure. A piece of work is one job on one directory. Rules kept:
 
 - A piece begins when it is due: no piece waits for another one.
-- A piece is due an interval after it last began, without jitter, and never runs twice at a time: intervals
-  that pass while it runs count once, at its end. A failure makes no difference.
+- A piece is due an interval after it was last due, however late it began: pieces that are due together stay
+  together, and one turn of the loop begins them all. It never runs twice at a time: intervals that pass while
+  it waits or runs count once. A failure makes no difference.
 
 Order for the caller: `add` each piece; then, periodically, begin all pieces that `begin_due` returns, and
 call `ended` for each.
@@ -25,8 +26,8 @@ class UpkeepSchedule(Generic[_Piece]):
     >>> schedule.begin_due(0), schedule.begin_due(1000)
     (['flush'], [])
     >>> schedule.ended("flush")
-    >>> schedule.begin_due(1001), schedule.begin_due(2000)
-    (['flush'], [])
+    >>> schedule.begin_due(3210), schedule.ended("flush"), schedule.begin_due(3999), schedule.begin_due(4000)
+    (['flush'], None, [], ['flush'])
     """
 
     def __init__(self) -> None:
@@ -34,14 +35,14 @@ class UpkeepSchedule(Generic[_Piece]):
         self._due_ms: dict[_Piece, int] = {}
         """Next start of each piece that does not run."""
         self._begun_ms: dict[_Piece, int] = {}
-        """Start of each piece that runs."""
+        """The time at which each piece that runs was due last before it began."""
 
     def add(self, piece: _Piece, *, interval_ms: int, first_due_ms: int) -> None:
         self._intervals_ms[piece] = interval_ms
         self._due_ms[piece] = first_due_ms
 
     def change_interval(self, piece: _Piece, interval_ms: int) -> None:
-        """Change the interval of a piece, counted from its last begin."""
+        """Change the interval of a piece, counted from when it was last due."""
         before = self._intervals_ms.get(piece)
         if before is not None:
             self._intervals_ms[piece] = interval_ms
@@ -59,8 +60,8 @@ class UpkeepSchedule(Generic[_Piece]):
             piece for piece in self._intervals_ms if piece in self._due_ms and self._due_ms[piece] <= now_ms
         ]
         for piece in due:
-            del self._due_ms[piece]
-            self._begun_ms[piece] = now_ms
+            due_ms = self._due_ms.pop(piece)
+            self._begun_ms[piece] = now_ms - (now_ms - due_ms) % max(1, self._intervals_ms[piece])
         return due
 
     def ended(self, piece: _Piece) -> None:

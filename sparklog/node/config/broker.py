@@ -200,6 +200,13 @@ class BrokerConfig(
         )
 
     @property
+    def idle_fetch_wait_ms(self) -> int:
+        """How long a leader may hold the fetch of an idle follower: a replica.fetch.wait.max.ms as given."""
+        if "replica.fetch.wait.max.ms" in self.raw:
+            return self.replica_fetch_wait_max_ms
+        return self.longest_idle_fetch_wait_ms
+
+    @property
     def metadata_directory(self) -> Path | None:
         """The directory of this broker's metadata log; None for its first log directory."""
         parent = self.metadata_log_dir

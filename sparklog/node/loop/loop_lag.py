@@ -3,7 +3,8 @@
 Everything on a loop waits while one callback runs. The loop's own selector (`TurnSelector`) knows exactly how
 long the loop was away from it. A thread beside the loop (`LoopWatch`) looks ten times a second, and if a turn
 has lasted for that long, it asks the loop's thread for its stack by a signal. So requests pay nothing, and no
-code has to be instrumented.
+code has to be instrumented. Beside an idle loop it looks twice a second, so that the calls of a turn of less
+than 0.6 s may be unknown.
 
 A thread reads its own frames and no other's. CPython makes frame objects while `f_back` is followed,
 which may collect garbage and let another thread run: if the frames are that thread's, they are gone by then,
@@ -30,6 +31,9 @@ from sparklog.node.loop.turn_loop import TurnLoop, TurnSelector
 logger = logging.getLogger(__name__)
 
 BEAT_S: Final = 0.1
+IDLE_BEAT_S: Final = 0.5
+IDLE_LOOKS: Final = 50
+"""The looks in a row at which an idle loop was waiting for events."""
 WARN_ABOVE_S: Final = 0.25
 LINE_INTERVAL_S: Final = 10.0
 LAG_SECONDS: Final = 10
@@ -37,6 +41,23 @@ _LOGGED_FRAMES: Final = 8
 _ASK: Final = signal.SIGURG
 
 _Result = TypeVar("_Result")
+
+
+class LookPace:
+    """The pauses between looks at a loop: longer once it is idle, and short again when it is seen in a turn.
+
+    >>> pace = LookPace()
+    >>> [pace.pause_s(loop_waits=True) for _ in range(IDLE_LOOKS)][-2:], pace.pause_s(loop_waits=False)
+    ([0.1, 0.5], 0.1)
+    """
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def pause_s(self, *, loop_waits: bool) -> float:
+        """Return the pause after a look in seconds."""
+        self._looks = self._looks + 1 if loop_waits else 0
+        return BEAT_S if self._looks < IDLE_LOOKS else IDLE_BEAT_S
 
 
 class LoopWatch:
@@ -99,7 +120,8 @@ class LoopWatch:
 
     def _watch(self) -> None:
         report_due_s = time.perf_counter() + 1
-        while not self._stopped.wait(BEAT_S):
+        pace = LookPace()
+        while not self._stopped.wait(pace.pause_s(loop_waits=self._selector.waits)):
             now_s = time.perf_counter()
             self._look(now_s)
             if now_s >= report_due_s:

@@ -307,7 +307,9 @@ class GroupMachine:
         self.states = states
 
     def _count_later(self, now: Now) -> None:
-        self.timers.schedule("count", now.monotonic_ms + COUNT_INTERVAL_MS, self._count)
+        # At the same time in all partitions: their coordinator wakes up once for it.
+        due_ms = now.monotonic_ms - now.monotonic_ms % COUNT_INTERVAL_MS + COUNT_INTERVAL_MS
+        self.timers.schedule("count", due_ms, self._count)
 
     def _step(
         self,

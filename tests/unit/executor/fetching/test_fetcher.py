@@ -175,7 +175,7 @@ async def fetcher_over_relay(
     """A fetcher of broker 1, beside those that it has."""
     relay = Relay(brokers.brokers[0].listener.port)
     suspicions = Suspicions(asyncio.get_running_loop())
-    limits = FetchLimits(20_000, 1, 1 << 20, 1 << 20, ExponentialBackoff(first_ms=20, max_ms=100))
+    limits = FetchLimits(20_000, 20_000, 1, 1 << 20, 1 << 20, ExponentialBackoff(first_ms=20, max_ms=100))
     settings = FetcherSettings(limits, 20_000, None, warn_after_ms=20_000)
     async with await asyncio.start_server(relay.serve, "127.0.0.1", 0) as server:
         address = server.sockets[0].getsockname()[:2]
@@ -239,7 +239,7 @@ async def test_follower_asks_for_less_after_an_answer_that_took_long(brokers: Br
     topic_id = await brokers.create_topic("t", [(0, 1)])
     replica = brokers.replica(1, topic_id)
     replica.log.sync_identity()
-    limits = FetchLimits(20_000, 1, 10 << 20, 1 << 20, ExponentialBackoff(first_ms=20, max_ms=100))
+    limits = FetchLimits(20_000, 20_000, 1, 10 << 20, 1 << 20, ExponentialBackoff(first_ms=20, max_ms=100))
     looks_ns = itertools.count(step=2 * TURN_US * 1_000)
     settings = FetcherSettings(limits, 20_000, None, 20_000, processor_ns=lambda: next(looks_ns))
     suspicions = BrokerSuspicions(asyncio.get_running_loop())

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kio.schema.fetch.v17.response import FetchResponse
+from kio.schema.fetch.v17.response import FetchableTopicResponse, FetchResponse, PartitionData
 
 from sparklog.executor.fetching.leader_fetches import FetchLimits, LeaderFetches
 from sparklog.executor.fetching.machine.turn_size import TURN_US
@@ -15,6 +15,7 @@ from tests.unit.executor.requests import MILLISECOND
 
 LIMITS = FetchLimits(
     max_wait_ms=500,
+    idle_wait_ms=2_500,
     min_bytes=1,
     max_bytes=1 << 20,
     partition_max_bytes=1 << 20,
@@ -115,3 +116,25 @@ async def test_refused_partition_is_asked_for_every_tenth_of_the_first_second(br
     assert pauses == [20, 40, 80, *[100] * 9, 1_000, 1_000]
     fetches.add(replica)
     assert fetches.refused(replica, now_ms=0) == 20
+
+
+@with_brokers(count=2)
+async def test_idle_followers_requests_wait_longer_until_an_answer_has_something(brokers: Brokers) -> None:
+    """Each empty answer wakes two brokers, on any number of partitions without traffic."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    fetches = LeaderFetches(1, LIMITS)
+    fetches.add(brokers.replica(1, topic_id))
+    partition = PartitionData(
+        partition_index=0, error_code=ErrorCode.none, high_watermark=0, aborted_transactions=(), records=None
+    )
+    news = replace(SESSION, responses=(FetchableTopicResponse(topic_id=topic_id, partitions=(partition,)),))
+
+    waits = []
+    for answer in (SESSION, SESSION, SESSION, news, SESSION, replace(SESSION, session_id=0), SESSION):
+        wait_ms = fetches.wait_ms
+        waits.append(fetches.next_request(broker_epoch=1).max_wait // MILLISECOND)
+        assert waits[-1] == wait_ms
+        for _ in fetches.answered(answer):
+            pass
+
+    assert waits == [0, 500, 2_500, 2_500, 500, 2_500, 0]

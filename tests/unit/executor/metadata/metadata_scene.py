@@ -174,6 +174,7 @@ class Scene:
                 on_replaced=publisher.replaced,
                 now_ms=lambda: len(self.fetches),
                 request_timeout_ms=2_000,
+                fetch_timeout_ms=2_000,
             )
             await self.lead(leader_epoch)
             task = asyncio.create_task(until_first_ends(follower.run(), publisher.run()))

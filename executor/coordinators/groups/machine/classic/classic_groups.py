@@ -115,15 +115,17 @@ class ClassicGroups:
     def loaded(self, image: MetadataImage, now: Now) -> Iterable[CoordinatorResult]:
         """Make the groups of their last records, and start each member's session in full."""
         loading, self._loading = self._loading or {}, None
-        oversized = []
+        rebalanced = []
         for group_id, value in loading.items():
             group = loaded_group(group_id, value)
             self._groups[group_id] = group
             self._begin_sessions(group, now)
             if len(group.members) > self._max_size:
-                oversized.append(group)
-        for group in oversized:
-            logger.info("%s has more members than group.max.size and is rebalanced", group)
+                logger.info("%s has more members than group.max.size and is rebalanced", group)
+                rebalanced.append(group)
+            elif group.must_rebalance:
+                rebalanced.append(group)
+        for group in rebalanced:
             out = Outcome()
             self._rebalances.prepare(group, now, out)
             yield out.decision()
@@ -138,17 +140,17 @@ class ClassicGroups:
             response = sync_response(ErrorCode.rebalance_in_progress)
             self._rebalances.answer_sync(group, member, response, now, out)
 
-    def converted(self, group_id: str, rebalance: bool, now: Now) -> CoordinatorResult | None:
+    def converted(self, group_id: str, now: Now) -> CoordinatorResult | None:
         """Start sessions of a group that a replayed record has converted from another type.
 
-        With `rebalance` its members rejoin, as their assignment differs from the target.
+        Its members rejoin if their assignment differs from the target, as the record says.
         """
         group = self._groups.get(group_id)
         if not isinstance(group, ClassicGroup) or group.state is not ClassicGroupState.STABLE:
             return None
         self._begin_sessions(group, now)
         out = Outcome()
-        if rebalance:
+        if group.must_rebalance:
             self._rebalances.prepare(group, now, out)
         return out.decision()
 
@@ -317,7 +319,11 @@ class ClassicGroups:
             old_member_id,
         )
         member = group.members[old_member_id]
-        if group.state is ClassicGroupState.STABLE and self._keeps_protocol(group, member, request):
+        if (
+            group.state is ClassicGroupState.STABLE
+            and not group.must_rebalance
+            and self._keeps_protocol(group, member, request)
+        ):
             return self._replace_unnoticed(group, member, request, token)
         out = Outcome()
         self._rebalances.answer_join(

@@ -195,6 +195,8 @@ class ClassicGroup:
         self.subscribed_topics: Set[str] | None = None
         """Topics that consumers of this generation read; None if unknown."""
         self.awaiting_join_count = 0
+        self.must_rebalance = False
+        """Whether the assignment of this generation leaves partitions out: it has no leader in the log."""
         self._supported: Counter[str] = Counter()
 
     def __str__(self) -> str:

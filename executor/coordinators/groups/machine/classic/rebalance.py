@@ -176,6 +176,7 @@ class Rebalances:
         if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             self.fail_syncs(group, ErrorCode.rebalance_in_progress, now, out)
         self._stop_waiting_for_syncs(group)
+        group.must_rebalance = False
         is_initial = group.state is ClassicGroupState.EMPTY
         logger.info("Rebalancing %s", group)
         group.transition_to(ClassicGroupState.PREPARING_REBALANCE, now.wall_ms)

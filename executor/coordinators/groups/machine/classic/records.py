@@ -3,6 +3,11 @@
 A member's record has only the metadata of the selected protocol, so a loaded group supports no other; members
 send all of theirs when they rejoin.
 
+A generation with members and without a leader is that of a consumer group converted to a classic one whose
+members must rejoin: a coordinator that loads it begins the rebalance. In Kafka a failover just after the
+conversion loses that rebalance, and partitions of the last member of the consumer protocol stay unassigned
+until something changes. Kafka's coordinator takes the first member of such a record for the leader.
+
 Source: Kafka's GroupCoordinatorRecordHelpers and GroupMetadataManager.replay.
 """
 
@@ -107,5 +112,6 @@ def loaded_group(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
         )
     if value.members:
         group.state = ClassicGroupState.STABLE
+        group.must_rebalance = value.leader is None
     group.subscribed_topics = group.read_subscriptions()
     return group

@@ -204,9 +204,10 @@ def downgrade_records(
 ) -> list[CoordinatorRecord]:
     """Return the records that convert a consumer group, without the leaving members.
 
-    `joining` replaces the one static member that leaves, by records before these. Before a `rebalance` each
-    member is assigned its present partitions. Kafka assigns the targets: a member that has to give up
-    partitions may not know it yet when the next member of the consumer protocol converts the group again.
+    `joining` replaces the one static member that leaves, by records before these. Before a `rebalance`, which
+    a generation without a leader asks for, each member is assigned its present partitions. Kafka assigns the
+    targets: a member that has to give up partitions may not know it yet when the next member of the consumer
+    protocol converts the group again.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND, a member's metadata are not of the consumer protocol.
@@ -245,6 +246,8 @@ def downgrade_records(
             ErrorCode.group_id_not_found,
             f"Cannot downgrade the classic group {group.group_id}: {error.message}.",
         ) from error
+    if rebalance:
+        classic.leader_id = None
     return [
         *group_tombstones(group.group_id, member_ids, tuple(group.resolved)),
         assigned_generation(classic, assignments),

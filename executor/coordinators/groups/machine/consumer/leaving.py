@@ -108,8 +108,8 @@ class MemberTimeouts:
         return self._expired(group, member, "it did not revoke its partitions in time", now)
 
 
-Downgraded = Callable[[str, bool, Now], CoordinatorResult | None]
-"""(group id, whether to rebalance it, now): continue a group that has become a classic one."""
+Downgraded = Callable[[str, Now], CoordinatorResult | None]
+"""(group id, now): continue a group that has become a classic one."""
 
 
 class Leaving:
@@ -177,7 +177,7 @@ class Leaving:
             group, leaving, joining, self._settings.image.topics, now.wall_ms, rebalance=rebalance
         )
         self.timeouts.end(group.group_id, list(group.members))
-        self._timers.soon(partial(self._downgraded, group.group_id, rebalance))
+        self._timers.soon(partial(self._downgraded, group.group_id))
         return made
 
     def append_failed(self, decision: CoordinatorResult, now: Now) -> None:

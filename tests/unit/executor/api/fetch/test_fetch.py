@@ -12,6 +12,7 @@ import pytest
 from sparklog.executor.api.fetch.fetch_sessions import FetchContext
 from sparklog.executor.partitions.replica import Replica
 from sparklog.node.calling.channel import Channel
+from sparklog.node.metadata.schemas import ConfigRecord, PartitionChangeRecord, ResourceType
 from sparklog.node.serving.requests import Deferred, Request
 from sparklog.node.storage.file_region import FileRegion
 from sparklog.protocol.codec.apis import ApiKey
@@ -189,6 +190,70 @@ async def test_fetch_with_a_diverging_epoch_gets_the_epoch_and_no_records(broker
     (row,) = rows(await channel.request(given))
     assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == (0, 2)
     assert offsets_of(row) == []
+
+
+@with_brokers(count=3)
+async def test_fetch_of_an_idle_follower_is_answered_soon_after_the_high_watermark_has_moved(
+    brokers: Brokers,
+) -> None:
+    """It allows for a long wait, but its own readers must not see less than those of other followers."""
+    topic_id = await brokers.create_topic("t", [(0, 1, 2)])
+    epochs = [each.broker_epoch for each in brokers.brokers.values()]
+    for follower in (1, 2):
+        await brokers.stop(follower)
+    first, second = await brokers.connect(0), await brokers.connect(0)
+    await fill(first, topic_id, 2)
+    begun = await first.request(fetch(topic_id, {0: 2}, replica=(1, epochs[1]), session_epoch=0))
+    held = asyncio.ensure_future(
+        first.request(
+            fetch(
+                topic_id,
+                {},
+                replica=(1, epochs[1]),
+                session_id=begun.session_id,
+                session_epoch=1,
+                max_wait_ms=60_000,
+            )
+        )
+    )
+    await second.request(fetch(topic_id, {0: 2}, replica=(2, epochs[2])))
+    (row,) = rows(await held)
+    assert (row.high_watermark, offsets_of(row)) == (2, [])
+
+
+@with_brokers(count=2)
+async def test_fetch_of_a_follower_whose_records_a_quota_holds_back_is_not_held_for_long(
+    brokers: Brokers,
+) -> None:
+    """Nothing wakes it when the quota allows for more: a replica that moves would go on in leaps."""
+    topic_id = await brokers.create_topic("t", [(0, 1)])
+    epoch = brokers.brokers[1].broker_epoch
+    await brokers.stop(1)
+    await brokers.commit(
+        PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=(0,)),
+        *(
+            ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+            for resource_type, resource_name, name, value in (
+                (ResourceType.BROKER, "", "leader.replication.throttled.rate", "0"),
+                (ResourceType.TOPIC, "t", "leader.replication.throttled.replicas", "*"),
+            )
+        ),
+    )
+    channel = await brokers.connect(0)
+    await fill(channel, topic_id, 2)
+    begun = await channel.request(fetch(topic_id, {0: 0}, replica=(1, epoch), session_epoch=0))
+    held = channel.request(
+        fetch(
+            topic_id,
+            {},
+            replica=(1, epoch),
+            session_id=begun.session_id,
+            session_epoch=1,
+            max_wait_ms=60_000,
+        )
+    )
+    answer = await asyncio.wait_for(held, 30)
+    assert [offsets_of(row) for row in rows(answer)] == []
 
 
 @with_brokers(count=2)

@@ -309,3 +309,17 @@ def test_listeners_that_contradict_each_other_are_refused(keys: dict[str, str], 
     """Two ways to say one thing may say two things."""
     with pytest.raises(ConfigError, match=said):
         BrokerConfig.from_mapping(keys)
+
+
+def test_idle_followers_wait_for_longer_unless_a_wait_lag_or_silence_is_configured() -> None:
+    """A configured wait is one that was chosen, be it Kafka's default."""
+    wait, lag, silence = "replica.fetch.wait.max.ms", "replica.lag.time.max.ms", "replica.socket.timeout.ms"
+    for given, idle_wait_ms in (
+        ({}, 3_000),
+        ({wait: "500"}, 500),
+        ({wait: "10000"}, 10_000),
+        ({lag: "1000"}, 1_000),
+        ({silence: "2000"}, 2_000),
+    ):
+        config = BrokerConfig.from_mapping(given).with_identity(1, None)
+        assert config.idle_fetch_wait_ms == idle_wait_ms, given

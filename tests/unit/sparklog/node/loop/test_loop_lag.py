@@ -69,6 +69,24 @@ def test_loop_kept_at_the_end_of_a_turn_is_told_of_with_the_calls_that_kept_it(
     assert "Slow.look_at_everything (node/loop/test_loop_lag.py:" in caplog.text
 
 
+def test_idle_loop_that_stands_still_for_long_is_told_of_with_the_calls_that_kept_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread beside it looks less often, and sees what a client begins after a quiet night."""
+
+    async def main() -> None:
+        deadline_s = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline_s and "look_at_everything" not in caplog.text:
+            await asyncio.sleep(2 * loop_lag.IDLE_BEAT_S)
+            for _ in range(3):
+                Slow().look_at_everything()
+
+    monkeypatch.setattr(loop_lag, "IDLE_LOOKS", 1)
+    caplog.set_level("INFO", "sparklog.node.loop.loop_lag")
+    run_watched(main(), "broker 7")
+    assert "Slow.look_at_everything (node/loop/test_loop_lag.py:" in caplog.text
+
+
 def test_loop_that_fails_raises_what_its_coroutine_raised() -> None:
     """The watch must not hide why a broker ended."""
     failing = partial(asyncio.wait_for, asyncio.Event().wait(), 0)

@@ -38,6 +38,8 @@ class MigratingConversation(ConsumerConversation):
 
     def __init__(self, **keys: str) -> None:
         self._steps = 0
+        self.leaves_turns_to_others = False
+        """Whether timers that are due run after further requests."""
         self.classic_owned: dict[str, Partitions] = {}
         self.generations: dict[str, int] = {}
         super().__init__({"t": 4}, **keys)
@@ -56,6 +58,10 @@ class MigratingConversation(ConsumerConversation):
             self.classic_owned[f"{name}-id"] = share
             self.generations[f"{name}-id"] = generation
         return [f"{name}-id" for name in shares]
+
+    def _tick(self) -> None:
+        if not self.leaves_turns_to_others:
+            super()._tick()
 
     def _token(self) -> str:
         self._steps += 1
@@ -175,18 +181,68 @@ def test_group_with_committed_offsets_goes_back_to_the_classic_protocol_with_all
     assert talk.heartbeat("told", a, group.generation) is ErrorCode.rebalance_in_progress
 
 
-def test_downgrade_survives_its_coordinator() -> None:
+def test_downgrade_with_a_rebalance_survives_its_coordinators() -> None:
+    """A group loaded as a stable one left the partitions of its last modern member out, for ever."""
     talk = MigratingConversation()
     members = talk.classic_group({"a": {"t": {0, 1}}, "b": {"t": {2, 3}}})
     talk.enter("c")
     talk.settle_both(members, ["c"])
     talk.send("c", -1)
 
+    for _ in range(2):
+        talk.restart()
+
+        group = talk.machine.groups[GROUP]
+        assert isinstance(group, ClassicGroup)
+        assert (group.state_name, set(group.members)) == ("PreparingRebalance", set(members))
+
+    for member_id in members:
+        talk.join(f"{member_id} again", member_id, protocols=(("range", subscription()),))
+    joined = [talk.answers[f"{member_id} again"] for member_id in members]
+    leader, generation = joined[0].leader, joined[0].generation_id
+    assert leader in members
+    talk.sync("led", leader, generation, {member_id: assignment({"t": {0}}) for member_id in members})
+    talk.restart()
+    assert talk.machine.groups[GROUP].state_name == "Stable"
+
+
+def test_downgrade_that_a_static_member_returns_to_before_its_rebalance_began_is_rebalanced() -> None:
+    """The record of its new id would be that of a stable group, without the rebalance that is due."""
+    talk = MigratingConversation()
+    (member_id,) = talk.classic_group({"a": {"t": {0, 1, 2, 3}}}, instance="i")
+    talk.enter("c")
+    for _ in range(8):
+        talk.pass_time(1_100)
+        talk.beat("c")
+        error = talk.heartbeat(talk._token(), member_id, talk.generations[member_id], instance="i")
+        if error is ErrorCode.rebalance_in_progress:
+            talk.classic_join(member_id, instance="i")
+    assert talk.owned["c"] != {}
+
+    talk.leaves_turns_to_others = True
+    talk.send("c", -1)
+    talk.join("back", instance="i", protocols=(("range", subscription()),), new_member_id="back-id")
+    talk.leaves_turns_to_others = False
+    talk.pass_time(0)
+
+    group = talk.machine.groups[GROUP]
+    assert isinstance(group, ClassicGroup)
+    assert (group.state_name, set(group.members)) == ("CompletingRebalance", {"back-id"})
+    talk.restart()
+    assert talk.machine.groups[GROUP].state_name == "PreparingRebalance"
+
+
+def test_downgrade_without_a_rebalance_is_stable_to_the_next_coordinator() -> None:
+    talk = MigratingConversation()
+    talk.enter("c", instance_id="i")
+    talk.send("c", -2, instance_id="i")
+    talk.join("back", instance="i", protocols=(("range", subscription()),), new_member_id="a-id")
+
     talk.restart()
 
     group = talk.machine.groups[GROUP]
     assert isinstance(group, ClassicGroup)
-    assert set(group.members) == set(members)
+    assert (group.state_name, set(group.members)) == ("Stable", {"a-id"})
 
 
 def test_upgrade_survives_its_coordinator() -> None:
