@@ -144,6 +144,12 @@ class Coordinating(RoleListener[Replica]):
             if name == topic
         }
 
+    def settled_machine(self, topic: str, partition: int) -> Any:
+        """Return a coordinator's machine if all that it knows is committed, else None."""
+        coordinator = self._coordinators.get((topic, partition))
+        settled = coordinator is not None and coordinator.partition.is_settled
+        return coordinator.partition.machine if coordinator is not None and settled else None
+
     def ask(self, message: AskCoordinator, answer: Answer) -> None:
         """Have a coordinator decide."""
         self.submit(Asked(message, answer))

@@ -148,9 +148,27 @@ class Coordinators:
         waits_for_others: bool = False,
     ) -> Deferred:
         """Have the coordinator of a key decide about a request."""
+        return self.submit_to(self._partition_of(key), decide, refuse, *event)
+
+    def read(
+        self, key: str, decide: Callable[..., Any], refuse: Callable[[ErrorCode], Any], *event: Any
+    ) -> Any:
+        """Have the coordinator of a key answer a request that writes nothing."""
+        return self.read_from(self._partition_of(key), decide, refuse, *event)
+
+    def read_from(
+        self, partition: int, decide: Callable[..., Any], refuse: Callable[[ErrorCode], Any], *event: Any
+    ) -> Any:
+        """Have the coordinator of a partition answer a request that writes nothing."""
+        machine = self._coordinating.settled_machine(self._topic, partition)
+        if machine is None:
+            return self.submit_to(partition, decide, refuse, *event)
+        [reply] = decide(machine, *event, None, self._coordinating.now()).replies
+        return reply.response
+
+    def _partition_of(self, key: str) -> int:
         topic = self.image.topics.by_name.get(self._topic)
-        partition = -1 if topic is None else partition_for(key, len(topic.partitions))
-        return self.submit_to(partition, decide, refuse, *event)
+        return -1 if topic is None else partition_for(key, len(topic.partitions))
 
     @property
     def partitions(self) -> dict[int, CoordinatorState]:

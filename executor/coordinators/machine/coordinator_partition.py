@@ -163,6 +163,14 @@ class CoordinatorPartition:
             return due_ms
         return waiting.deadline_ms if due_ms is None else min(due_ms, waiting.deadline_ms)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it serves, and all records that the machine knows are committed.
+
+        A reply to a request without records leaves at once then.
+        """
+        return self.state is CoordinatorState.ACTIVE and self.end_offset <= self._high_watermark
+
     # --- the load -------------------------------------------------------------------------------
 
     def replay(self, record: CoordinatorRecord, producer: ProducerStamp | None) -> None:

@@ -18,7 +18,7 @@ from sparklog.executor.coordinators.transactions.api.producer_requests import ou
 from sparklog.executor.coordinators.transactions.machine.events import Describe
 from sparklog.executor.coordinators.transactions.machine.metadata import TransactionMetadata
 from sparklog.executor.coordinators.transactions.machine.transaction_machine import TransactionMachine
-from sparklog.node.serving.requests import Deferred, Request, Response
+from sparklog.node.serving.requests import Request, Response
 from sparklog.node.serving.throttling import unthrottled
 from sparklog.protocol.codec.described_transactions import DescribeTransactionsResponse, TransactionState
 from sparklog.protocol.codec.steps import turn
@@ -41,13 +41,13 @@ class DescribeTransactionsHandler:
 
     async def handle(self, request: Request) -> Response:
         body: Any = request.body
-        asked: list[tuple[str, Deferred | ErrorCode]] = []
+        asked: list[tuple[str, Any]] = []
         for transactional_id in body.transactional_ids:
             await turn()
-            answer: Deferred | ErrorCode = ErrorCode.invalid_request
+            answer: Any = ErrorCode.invalid_request
             if transactional_id:
                 event = Describe(transactional_id)
-                answer = self._coordinators.submit(
+                answer = self._coordinators.read(
                     transactional_id, TransactionMachine.describe, lambda refused: refused, event
                 )
             asked.append((transactional_id, answer))

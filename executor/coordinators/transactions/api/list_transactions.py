@@ -51,7 +51,7 @@ class ListTransactionsHandler:
         except ValueError:
             return _response(ErrorCode.invalid_regular_expression)
         asked = [
-            self._coordinators.submit_to(partition, TransactionMachine.list_all, lambda refusal: refusal)
+            self._coordinators.read_from(partition, TransactionMachine.list_all, lambda refusal: refusal)
             for partition in partitions
         ]
         outcomes = await outcomes_of(asked)

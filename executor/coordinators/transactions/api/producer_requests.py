@@ -47,6 +47,8 @@ async def outcomes_of(
     as most may be complete already.
     """
     deferreds = [answer for answer in answers if isinstance(answer, Deferred)]
+    if not deferreds:
+        return list(answers)
     timer = None
     if within_s is not None:
         timer = asyncio.get_running_loop().call_later(within_s, _expire, deferreds, late)

@@ -247,6 +247,30 @@ async def test_runtime_answers_nothing_before_the_followers_have_it(brokers: Bro
 
 
 @with_brokers(count=2)
+async def test_read_is_answered_at_once_unless_records_are_uncommitted(brokers: Brokers) -> None:
+    """A micro-batch waits for fifty of them; what rests on a record that may be lost waits for its commit."""
+    runtime = Runtime(brokers)
+
+    def read() -> Any:
+        def decide(machine: Numbers, token: Any, now: Now) -> CoordinatorResult:
+            return CoordinatorResult(replies=[Reply(token, machine.numbers.get("a"))])
+
+        return runtime.runtime.read_from(0, decide, lambda error_code: error_code)
+
+    assert await read() is ErrorCode.not_coordinator
+    await brokers.create_topic(TOPIC, [(0, 1)])
+    await runtime.until_active()
+    await runtime.put("a", 1).response()
+    assert read() == 1
+    brokers.brokers[1].holds_lease = False
+    await brokers.stop(1)
+    written, waiting = runtime.put("a", 2), Answer(read())
+    assert (written.responses, waiting.responses) == ([], [])
+    await brokers.start(1)
+    assert [await written.response(), await waiting.response(), read()] == [2, 2, 2]
+
+
+@with_brokers(count=2)
 async def test_runtime_tells_a_client_to_try_again_when_a_write_takes_too_long(brokers: Brokers) -> None:
     """Kafka's clients take COORDINATOR_NOT_AVAILABLE for that, and nothing else."""
     runtime = Runtime(brokers, write_timeout_ms=50)
