@@ -30,7 +30,6 @@ from sparklog.executor.partitions.machine.follower import (
 from sparklog.node.remote_log.machine.manifest import Manifest
 from sparklog.node.storage.log.log import Log
 from sparklog.protocol.errors import ErrorCode, KafkaError
-from sparklog.protocol.records.batch import iterate_headers
 from sparklog.protocol.types import BrokerId, LeaderEpoch, Offset, TimestampMs
 
 logger = logging.getLogger(__name__)
@@ -139,7 +138,7 @@ class Following:
             match effect:
                 case AppendToLog():
                     self._check_end()
-                    log.append_as_follower(_up_to_epoch(records, effect.up_to_leader_epoch), now_ms)
+                    log.append_as_follower(records, now_ms, up_to_leader_epoch=effect.up_to_leader_epoch)
                     appended = RecordsAppended(log.log_end_offset, self._last_epoch())
                     self._carry_out(self._follower.handle(appended), b"", now_ms)
                 case MoveHighWatermark():
@@ -192,11 +191,3 @@ class Following:
     def _last_epoch(self) -> LeaderEpoch | None:
         log = self._log
         return log.epochs.latest if log.log_end_offset > log.log_start_offset else None
-
-
-def _up_to_epoch(records: bytes | memoryview, leader_epoch: LeaderEpoch) -> bytes | memoryview:
-    """Return the batches before the first one of an epoch above `leader_epoch`."""
-    for position, header in iterate_headers(records):
-        if header.partition_leader_epoch > leader_epoch:
-            return memoryview(records)[:position]
-    return records

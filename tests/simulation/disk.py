@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.executor.metadata.machine.quorum_voter import ElectionState
-from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.log.log import LAST_LEADER_EPOCH, Log
 from sparklog.node.storage.log_config import LogConfig
 from sparklog.node.storage.machine.leader_epochs import LeaderEpochs
 from sparklog.node.storage.machine.producer_states import Duplicate, ProducerStates
@@ -136,9 +136,17 @@ class MemoryLog:
         self._append(batch, final, now_ms)
         return AppendInfo(base_offset, self.log_end_offset - 1, None, self.log_start_offset)
 
-    def append_as_follower(self, records: bytes | memoryview, now_ms: TimestampMs) -> AppendInfo | None:
+    def append_as_follower(
+        self,
+        records: bytes | memoryview,
+        now_ms: TimestampMs,
+        *,
+        up_to_leader_epoch: LeaderEpoch = LAST_LEADER_EPOCH,
+    ) -> AppendInfo | None:
         base_offset = self.log_end_offset
         for position, header in iterate_headers(records):
+            if header.partition_leader_epoch > up_to_leader_epoch:
+                break
             if header.base_offset < self.log_end_offset:
                 raise KafkaError(
                     ErrorCode.offset_out_of_range,

@@ -8,7 +8,11 @@ has filled it, which copies each byte about once.
 
 from typing import Final
 
-INITIAL_BUFFER_BYTES: Final = 256 << 10
+INITIAL_BUFFER_BYTES: Final = 512 << 10
+"""Room for the five batches of 64 KiB that a producer has in flight, or a follower fetches at once.
+
+Four of them with their frames are more than 256 KiB: the fourth would come in two parts.
+"""
 _MAX_POOLED_BUFFER_BYTES: Final = 4 << 20
 _MAX_POOL_BYTES: Final = 16 << 20
 KEEP_SMALL_BYTES: Final = 16 << 10

@@ -213,7 +213,7 @@ def iterate_headers(
     """
     while (header := batch_at(buffer, position)) is not None:
         yield position, header
-        position += header.size_bytes
+        position += header.batch_length + LENGTH_OVERHEAD
 
 
 def next_fetch_offset(buffer: bytes | bytearray | memoryview, fetch_offset: Offset) -> Offset:
@@ -233,7 +233,7 @@ def check_crc(buffer: bytes | bytearray | memoryview, position: int, header: Bat
     Raises:
         CorruptBatchError: the CRC does not match, or `buffer` ends inside the batch.
     """
-    end = position + header.size_bytes
+    end = position + header.batch_length + LENGTH_OVERHEAD
     if end > len(buffer):
         raise CorruptBatchError(
             f"batch at position {position} (offset {header.base_offset}) has {header.size_bytes} bytes, "

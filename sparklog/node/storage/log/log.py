@@ -90,6 +90,7 @@ from sparklog.node.storage.segments.segment_list import SegmentList, number_of
 from sparklog.node.storage.segments.time_lookup import OffsetAndTimestamp
 from sparklog.protocol.errors import ErrorCode, KafkaError
 from sparklog.protocol.records.batch import (
+    CONTROL_BIT,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
     STAMP,
@@ -104,6 +105,9 @@ from sparklog.protocol.records.batch import (
 from sparklog.protocol.types import AbortedTransaction, LeaderEpoch, Offset, TimestampMs
 
 logger = logging.getLogger(__name__)
+
+LAST_LEADER_EPOCH: Final[LeaderEpoch] = 2**31 - 1
+"""The highest that a batch can have."""
 
 T = TypeVar("T")
 
@@ -399,12 +403,19 @@ class Log:
             known.base_offset, known.last_offset, append_time_ms, self.log_start_offset, duplicate=True
         )
 
-    def append_as_follower(self, records: bytes | memoryview, now_ms: TimestampMs) -> AppendInfo | None:
+    def append_as_follower(
+        self,
+        records: bytes | memoryview,
+        now_ms: TimestampMs,
+        *,
+        up_to_leader_epoch: LeaderEpoch = LAST_LEADER_EPOCH,
+    ) -> AppendInfo | None:
         """Append a leader's batches with their offsets and epochs; a partial last batch is left out.
 
-        `now_ms` is the wall clock's, by which producers expire. Offsets may have gaps (compaction). The first
-        batch of an empty log may begin below its end: the leader's log may start within a batch
-        (DeleteRecords). Returns None if there is no whole batch.
+        So are the first batch of an epoch above `up_to_leader_epoch` and those after it. `now_ms` is the wall
+        clock's, by which producers expire. Offsets may have gaps (compaction). The first batch of an empty
+        log may begin below its end: the leader's log may start within a batch (DeleteRecords). Returns None
+        if there is no whole batch.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE (bad CRC, length or magic), OFFSET_OUT_OF_RANGE (the first batch
@@ -421,6 +432,8 @@ class Log:
         has_gaps = False
         begins_below = False
         for position, header in iterate_headers(view):
+            if header.partition_leader_epoch > up_to_leader_epoch:
+                break
             check_crc(view, position, header)
             if header.base_offset != expected_offset:
                 if (
@@ -455,7 +468,7 @@ class Log:
         ):
             self._append_run(view[:end], headers, now_ms)
         else:
-            self._append_over_rolls(view, headers, now_ms)
+            self._append_over_rolls(view[:end], headers, now_ms)
         if begins_below and self.epochs.truncate_from_start(self.log_start_offset):
             self.write_epochs()
         return AppendInfo(base_offset, expected_offset - 1, None, self.log_start_offset)
@@ -530,7 +543,7 @@ class Log:
         position = 0
         for header in headers:
             if header.producer_id >= 0:
-                if header.is_control:
+                if header.attributes & CONTROL_BIT:
                     with self.all_or_torn(f"append to {active.transaction_index.path}"):
                         batch = view[position : position + header.size_bytes]
                         apply_batch(self.producers, header, batch, active, now_ms)

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from sparklog.node.storage.machine.rising_offsets import RisingOffsets
 from sparklog.node.storage.machine.verification import Verification, Verifications
 from sparklog.protocol.errors import ErrorCode, KafkaError
-from sparklog.protocol.records.batch import TRANSACTIONAL_BIT, BatchHeader
+from sparklog.protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from sparklog.protocol.types import Offset, ProducerEpoch, ProducerId, TimestampMs
 
 BATCHES_TO_RETAIN: Final = 5
@@ -246,7 +246,7 @@ class ProducerStates:
         Batches without a producer id and control batches (see `end_transaction`) change nothing.
         """
         producer_id = header.producer_id
-        if producer_id < 0 or header.is_control:
+        if producer_id < 0 or header.attributes & CONTROL_BIT:
             return
         state = self._changeable(producer_id, header.producer_epoch, now_ms)
         offset_delta = header.last_offset_delta

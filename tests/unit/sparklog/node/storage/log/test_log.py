@@ -212,6 +212,23 @@ def test_append_as_follower_of_more_than_a_segment_rolls_in_between(tmp_path: Pa
     log.close()
 
 
+@pytest.mark.parametrize("value_bytes", [5, 900], ids=["one segment", "over rolls"])
+def test_append_as_follower_leaves_out_batches_of_a_later_epoch(tmp_path: Path, value_bytes: int) -> None:
+    """A deposed leader may send its successor's records; they are not fetched under its epoch."""
+    log = open_log(tmp_path)
+    batches = [
+        make_batch(1, base_offset=number, leader_epoch=epoch, value_bytes=value_bytes)
+        for number, epoch in enumerate((1, 2, 2, 3, 2))
+    ]
+    appended = log.append_as_follower(b"".join(batches), START_MS, up_to_leader_epoch=2)
+    assert appended == AppendInfo(0, 2, None, 0)
+    assert read_all(log) == b"".join(batches[:3])
+    assert log.epochs.entries == ((1, 0), (2, 1))
+    assert log.append_as_follower(batches[3], START_MS, up_to_leader_epoch=2) is None
+    assert log.log_end_offset == 3
+    log.close()
+
+
 def test_append_with_far_offsets_rolls(tmp_path: Path) -> None:
     """Index entries hold offsets relative to the base in 31 bits."""
     log = open_log(tmp_path)
