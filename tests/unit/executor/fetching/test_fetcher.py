@@ -286,7 +286,7 @@ async def test_replica_out_of_sync_pauses_after_its_records_if_enough_others_are
     await brokers.elect(topic_id, moving, leader=0, isr=[0, 2])
     await brokers.elect(topic_id, needed, leader=0, isr=[0])
     looks_us = itertools.count(step=30_000)
-    limits = FetchLimits(20_000, 1, 10 << 20, 1 << 20, ExponentialBackoff(first_ms=20, max_ms=100))
+    limits = FetchLimits(20_000, 20_000, 1, 10 << 20, 1 << 20, ExponentialBackoff(first_ms=20, max_ms=100))
     settings = FetcherSettings(limits, 20_000, None, 20_000)
     suspicions = BrokerSuspicions(asyncio.get_running_loop())
     held_back = copies(brokers, lambda: next(looks_us))
