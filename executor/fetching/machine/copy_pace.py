@@ -50,7 +50,7 @@ class CopyPace:
         >>> pace = CopyPace()
         >>> pace.took([], 10_000, 2_000_000)
         >>> pace.pause_us(2_000_000), pace.pause_us(2_060_000)
-        (60000, 0)
+        (150000, 90000)
         """
         if now_us >= self._interval_ends_us:
             self._begin_interval(now_us)

@@ -34,7 +34,7 @@ class TurnSize:
         """Note that an answer with so many bytes was appended in so much processor time.
 
         >>> size = TurnSize(10_000_000, 1_000_000)
-        >>> size.took(5_000_000, 200_000)
+        >>> size.took(5_000_000, 50_000)
         >>> size.max_bytes, size.partition_max_bytes
         (500000, 125000)
         """
