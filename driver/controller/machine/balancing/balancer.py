@@ -117,7 +117,7 @@ class Balancer:
                 self._partition_deleted(TopicIdPartition(topic_id, number))
                 self._placed.disks.deleted(partition)
         if delta.changed_brokers:
-            self._roles.registrations_changed()
+            self._roles.brokers_changed(self._placed.disks, before, delta.changed_brokers)
         for topic_id, numbers in delta.changed_topics.items():
             partitions = after.topics.by_id[topic_id].partitions
             for number in sorted(numbers):

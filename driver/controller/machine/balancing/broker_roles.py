@@ -1,6 +1,6 @@
 """The part of each broker in balancing: it may get replicas, is lost, leaves, or was added.
 
-Pure. Order for the caller: `registrations_changed` for each image with others; `note_step` often; `begin`
+Pure. Order for the caller: `brokers_changed` for each image with other brokers; `note_step` often; `begin`
 once all partitions are read, then `check` now and then.
 
 The time for which each broker has been away, so that it counts as lost in the end.
@@ -14,9 +14,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from sparklog.driver.controller.machine.balancing.disks import Disks
 from sparklog.driver.controller.machine.balancing.placed_replicas import PlacedReplicas
 from sparklog.driver.controller.machine.cluster_state import ClusterState
 from sparklog.driver.controller.machine.sessions import LISTENING_GAP_MS
+from sparklog.node.metadata.image import MetadataImage
 from sparklog.protocol.types import BrokerId
 
 logger = logging.getLogger(__name__)
@@ -86,14 +88,25 @@ class BrokerRoles:
         self._seen: frozenset[BrokerId] = frozenset()
         """The brokers that were active, and not lost or surplus since: their return is no addition."""
         self._always_ms: int | None = None
-        self.registrations_changed()
+        self._registrations_changed()
 
     @property
     def is_any_away(self) -> bool:
         """Whether a broker is away that may be back before it is lost."""
         return not self.lost.issuperset(self._absences.away)
 
-    def registrations_changed(self) -> None:
+    def brokers_changed(self, disks: Disks, before: MetadataImage, changed: Collection[BrokerId]) -> None:
+        """Take over the registrations that an image has changed, and note the brokers that went and came."""
+        self._registrations_changed()
+        for broker_id in sorted(changed):
+            was, now = before.brokers.get(broker_id), self._cluster.image.brokers.get(broker_id)
+            is_active = self._cluster.is_active(broker_id)
+            if was is not None and (not is_active or now is None or now.broker_epoch != was.broker_epoch):
+                disks.went(broker_id)
+            if is_active:
+                disks.came(broker_id)
+
+    def _registrations_changed(self) -> None:
         self.usable = frozenset(each.broker_id for each in self._cluster.usable_brokers())
         self.racks = {each: broker.rack for each, broker in self._cluster.image.brokers.items()}
 
@@ -103,11 +116,14 @@ class BrokerRoles:
     def begin(self, placed: PlacedReplicas, growing: Collection[BrokerId]) -> None:
         """Begin with the replicas that a driver has found; moves to those in `growing` were on their way."""
         self._seen = (_holders(placed) & self._known_before) - frozenset(growing)
+        for broker_id in self._cluster.image.brokers:
+            if not self._cluster.is_active(broker_id):
+                placed.disks.went(broker_id)
 
     def check(self, placed: PlacedReplicas, now_ms: int) -> RolesChange:
         """Note the brokers that came, went, are lost or surplus, and whether to balance."""
         cluster, config, change = self._cluster, self._cluster.config, RolesChange()
-        self.registrations_changed()
+        self._registrations_changed()
         change.staying = self._note_surplus(cluster.surplus)
         holders = _holders(placed)
         known = holders | cluster.image.brokers.keys()

@@ -10,6 +10,12 @@ Rules:
   files of those that left it were deleted, when it was made. Between such measurements the use is computed:
   the last one, with the replicas that have been assigned since, and without those that were taken away. So a
   copy is not counted twice, and a move never begins because an earlier one does not show yet.
+- Moves keep measurements from counting, and those that are no longer true bring more moves about. So replicas
+  that grow meanwhile count as large as they are reported, those of new partitions too, and none of partitions
+  that are deleted. Shrinking ones do not: a copy is small at first.
+- A broker that was away opens its logs and deletes those that it has lost meanwhile when it is back. So its
+  measurements count as late as if a replica had left it then. A broker that is new has nothing to delete: its
+  first measurement counts, in time for the moves to it.
 - Brokers report the sizes of their largest replicas only. Another replica counts as the mean of the others.
 - Nothing is known (`limits`) while one of the brokers concerned has not reported for `STALE_MS`, or its last
   measurement that counts is older than `OLDEST_MS`.
@@ -17,11 +23,12 @@ Rules:
 The bounds are those of Cruise Control in kind: its disk.capacity.threshold is 0.8, and its
 disk.balance.threshold lets a broker differ from the mean by a tenth.
 
-Pure. Order for the caller: `found` for each partition at first; `note_time` at each step; `changed` and
-`deleted` for changes of partitions; `placed` when replicas are decided, and `reported` at any time.
+Pure. Order for the caller: `found` for each partition, and `went` for each broker that is away, at first;
+`note_time` at each step; `changed` and `deleted` for changes of partitions, `went` and `came` for those of
+brokers; `created`, `placed` and `removed` when replicas are decided, and `reported` at any time.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -35,6 +42,9 @@ OLDEST_MS: Final = 3_600_000
 FULL_SHARE: Final = 0.8
 TOLERANCE: Final = 0.05
 """The distance from the mean share that balancing leaves; it begins at twice that."""
+_SMALLEST_AWAITED: Final = 1_000
+"""A smaller part of the space for logs, if deleted, lets measurements count meanwhile: topics that come and
+go all the time would keep them from it."""
 
 
 class DiskVolume(NamedTuple):
@@ -100,10 +110,15 @@ class Disks:
     def __init__(self) -> None:
         self._reports: dict[BrokerId, DiskReport] = {}
         self._pools: dict[BrokerId, _Pool] = {}
+        self._counted: defaultdict[BrokerId, dict[TopicIdPartition, int]] = defaultdict(dict)
+        """The sizes with which replicas are in the present use: of those in the last measurement that counts,
+        and of those that are assigned to a broker since."""
         self._moving: Counter[BrokerId] = Counter()
         """The number of replicas on their way to or from each broker."""
         self._changed_ms: dict[BrokerId, int] = {}
         """The time at which the last of them came or went."""
+        self._away: set[BrokerId] = set()
+        """The brokers that are away, or not active since they came back."""
         self._began_ms: int | None = None
         self._now_ms = 0
         self._settles_in_ms = 0
@@ -121,7 +136,12 @@ class Disks:
         self._reports[broker_id] = report
         if before is None or before.volumes.keys() != report.volumes.keys():
             self._pool()
-        self._measure(self._pools[broker_id])
+        pool, counted = self._pools[broker_id], self._counted[broker_id]
+        for key, size_bytes in report.replica_bytes.items():
+            if size_bytes > counted.get(key, size_bytes):
+                pool.log_bytes += size_bytes - counted[key]
+                counted[key] = size_bytes
+        self._measure(pool)
 
     def found(self, partition: PartitionRegistration) -> None:
         """Note a partition that may be moving when the controller begins."""
@@ -141,6 +161,16 @@ class Disks:
             self._moving.subtract(_moving(before))
             self._note_changed(_moving(before))
 
+    def went(self, broker_id: BrokerId) -> None:
+        """Note that a broker is away."""
+        self._away.add(broker_id)
+
+    def came(self, broker_id: BrokerId) -> None:
+        """Note that a broker is active, whether it was away or not."""
+        if broker_id in self._away:
+            self._away.remove(broker_id)
+            self._note_changed((broker_id,))
+
     def _note_changed(self, brokers: Iterable[BrokerId]) -> None:
         self._changed_ms.update(dict.fromkeys(brokers, self._now_ms))
 
@@ -153,16 +183,37 @@ class Disks:
         size_bytes = self.size_of(partition, before)
         for broker_id in before:
             if broker_id not in after and (pool := self._pools.get(broker_id)) is not None:
-                pool.log_bytes = max(0, pool.log_bytes - size_bytes)
+                counted_bytes = self._counted[broker_id].pop(partition, size_bytes)
+                pool.log_bytes = max(0, pool.log_bytes - counted_bytes)
         for broker_id in after:
             if broker_id not in before and (pool := self._pools.get(broker_id)) is not None:
                 pool.log_bytes += size_bytes
+                self._counted[broker_id][partition] = size_bytes
+
+    def created(self, partition: TopicIdPartition, replicas: Collection[BrokerId]) -> None:
+        """Count a new partition's replicas, which are empty, where they are decided to be."""
+        for broker_id in replicas:
+            if broker_id in self._pools:
+                self._counted[broker_id][partition] = 0
+
+    def removed(self, partition: TopicIdPartition, replicas: Collection[BrokerId]) -> None:
+        """Subtract a deleted partition's replicas where their sizes are in the present use."""
+        for broker_id in replicas:
+            pool, counted_bytes = self._pools.get(broker_id), self._counted[broker_id].pop(partition, 0)
+            if pool is None or not counted_bytes:
+                continue
+            pool.log_bytes = max(0, pool.log_bytes - counted_bytes)
+            if counted_bytes * _SMALLEST_AWAITED >= pool.capacity_bytes:
+                self._note_changed((broker_id,))
 
     def size_of(self, partition: TopicIdPartition, replicas: Iterable[BrokerId]) -> int:
-        """Return the size in bytes of a replica: the largest that is reported, or else a mean."""
-        reports = [self._reports[each] for each in replicas if each in self._reports]
-        reported = [each.replica_bytes[partition] for each in reports if partition in each.replica_bytes]
-        return max(reported or [each.mean_of_others for each in reports], default=0)
+        """Return the size in bytes of a replica: the largest that is reported or counted, or else a mean."""
+        brokers = [each for each in replicas if each in self._reports]
+        reports = [self._reports[each] for each in brokers]
+        sizes = [each.replica_bytes[partition] for each in reports if partition in each.replica_bytes]
+        # A replica that has just moved to a broker is not in its report yet.
+        sizes += filter(None, (self._counted[each].get(partition) for each in brokers))
+        return max(sizes or [each.mean_of_others for each in reports], default=0)
 
     def largest(self, broker_id: BrokerId) -> list[tuple[int, TopicIdPartition]]:
         """Return the replicas whose sizes in bytes the broker reports, the largest first."""
@@ -221,10 +272,15 @@ class Disks:
         if fresh and all(self._is_settled(each, report) for each, report in fresh.items()):
             pool.log_bytes, pool.capacity_bytes = log_bytes, pool.newest_capacity_bytes
             pool.counted_ms = min(report.measured_ms for report in fresh.values())
+            for each, report in fresh.items():
+                self._counted[each] = dict(report.replica_bytes)
 
     def _is_settled(self, broker_id: BrokerId, report: DiskReport) -> bool:
-        """Whether no replica came or went, or still lay there to be deleted, when a report was made."""
-        if self._moving[broker_id] > 0 or self._began_ms is None:
+        """Whether no replica came or went, or still lay there to be deleted, when a report was made.
+
+        Of a broker that is away the replicas that it has lost are not deleted yet.
+        """
+        if self._moving[broker_id] > 0 or broker_id in self._away or self._began_ms is None:
             return False
         changed_ms = max(self._began_ms, self._changed_ms.get(broker_id, self._began_ms))
         return report.measured_ms >= changed_ms + self._settles_in_ms

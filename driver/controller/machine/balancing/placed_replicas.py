@@ -48,7 +48,9 @@ class PlacedReplicas:
         before = self.replicas.get(partition)
         if before == replicas:
             return
-        if before is not None:
+        if before is None:
+            self.disks.created(partition, replicas)
+        else:
             self.disks.placed(partition, before, replicas)
         self._remove(partition)
         if replicas:
@@ -60,6 +62,7 @@ class PlacedReplicas:
 
     def remove(self, partition: TopicIdPartition) -> None:
         """Remove a partition, if it is known."""
+        self.disks.removed(partition, self.replicas.get(partition, ()))
         self._remove(partition)
         self.traffic.removed(partition)
 

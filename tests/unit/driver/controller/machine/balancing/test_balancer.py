@@ -154,6 +154,9 @@ class MeasuredCluster(Cluster):
         }
         self._deletions |= dict.fromkeys(self._held - held, self.now_ms + 5000)
         self._held = held
+        # A broker that is away deletes what it has lost when it is back.
+        away = [removed for removed in self._deletions if removed[0] not in self.alive]
+        self._deletions |= dict.fromkeys(away, self.now_ms + 5000)
         kept = held | {removed for removed, until_ms in self._deletions.items() if self.now_ms < until_ms}
         for broker_id in set(self.alive) - self.silent:
             sizes = {number: self.sizes.get(number, 10) for each, number in kept if each == broker_id}
@@ -650,6 +653,21 @@ def test_added_broker_gets_bytes_as_well_as_replicas() -> None:
     cluster.wait(600_000)
     assert max(cluster.used()) - min(cluster.used()) <= 3_000
     assert cluster.is_whole
+
+
+def test_broker_that_comes_back_with_former_replicas_on_full_disks_gets_its_share() -> None:
+    """Its disks are as full as when it was lost until it has deleted what others have meanwhile."""
+    cluster = skewed_cluster(sparklog_balance_enable="true")
+    cluster.wait(30_000)
+    cluster.lose(0)
+    cluster.wait(300_000)
+    assert 0 not in cluster.held
+    cluster.add(0)
+    cluster.wait(3_000)
+    assert any(0 in partition.target_replicas for partition in cluster.partitions)
+    cluster.wait(300_000)
+    assert max(cluster.used()) - min(cluster.used()) <= 2_000
+    assert cluster.wait(LEFT_ALONE_MS) == 0
 
 
 def busy_cluster(**config: str) -> MeasuredCluster:

@@ -139,6 +139,67 @@ def test_deleted_partition_that_moved_lets_measurements_count_again(disks: Disks
     assert shares(disks) == [0.1, 0.2]
 
 
+def test_broker_that_was_away_is_measured_once_its_former_logs_are_deleted(disks: Disks) -> None:
+    """It has all that was moved off it meanwhile, and has not opened its logs before it is active."""
+    disks.went(0)
+    disks.placed(key(0), (0,), (1,))
+    disks.note_time(9_000, SETTLES_IN_MS)
+    disks.reported(0, report(0, 9_000, volume=0))
+    disks.came(0)
+    assert shares(disks) == [0.3, 0.5]
+    for measured_ms, log_bytes, share in ((9_999, 600, 0.3), (10_000, 310, 0.31)):
+        disks.note_time(measured_ms, SETTLES_IN_MS)
+        disks.reported(0, report(log_bytes, measured_ms, volume=0))
+        assert shares(disks) == [share, 0.5]
+
+
+def test_broker_that_is_new_is_measured_at_once(disks: Disks) -> None:
+    """The moves that fill it begin at once, and need to know how large its disks are."""
+    disks.came(2)
+    disks.reported(2, report(0, SETTLES_IN_MS, volume=2))
+    assert disks.limits((0, 1, 2)) is not None
+
+
+def test_replicas_that_grow_count_while_moves_keep_measurements_from_it(disks: Disks) -> None:
+    """Moves that go on for an hour would otherwise fill a disk that is full already."""
+    disks.changed(partition(0), partition(0, 1, adding=(1,), removing=(0,)))
+    disks.created(key(1), (0, 1))
+    assert shares(disks) == [0.6, 0.2]
+    disks.reported(0, report(740, 2_000, {key(0): 340, key(1): 100, key(7): 50}, volume=0))
+    assert shares(disks) == [0.74, 0.2], "what is not known to be there does not count"
+    disks.reported(1, report(400, 2_000, {key(1): 90}, volume=1))
+    disks.placed(key(0), (0,), (1,))
+    assert shares(disks) == [0.4, 0.63]
+    disks.reported(1, report(500, 3_000, {key(0): 100, key(1): 100}, volume=1))
+    assert shares(disks) == [0.4, 0.64]
+    disks.reported(1, report(860, 4_000, {key(0): 360, key(1): 100}, volume=1))
+    assert shares(disks) == [0.4, 0.66]
+    disks.placed(key(1), (0, 1), (1,))
+    assert shares(disks) == [0.3, 0.66]
+
+
+def test_deleted_partition_is_taken_away_from_the_uses_that_it_is_in(disks: Disks) -> None:
+    """Its broker would count as full as long as others of its replicas move."""
+    disks.changed(partition(0), partition(0, 1, adding=(1,), removing=(0,)))
+    disks.placed(key(0), (0,), (1,))
+    assert shares(disks) == [0.3, 0.5]
+    disks.removed(key(0), (1,))
+    disks.removed(key(5), (0, 1))
+    assert shares(disks) == [0.3, 0.2]
+
+
+@pytest.mark.parametrize(("deleted_bytes", "share"), [(300, 0.3), (0, 0.6)])
+def test_files_of_deleted_partition_are_waited_for_if_they_are_large(
+    disks: Disks, deleted_bytes: int, share: float
+) -> None:
+    """Small topics that come and go all the time would keep all measurements from counting."""
+    disks.reported(0, report(600, SETTLES_IN_MS, {key(0): deleted_bytes}, volume=0))
+    disks.removed(key(0), (0,))
+    disks.note_time(SETTLES_IN_MS + 100, SETTLES_IN_MS)
+    disks.reported(0, report(600, SETTLES_IN_MS + 100, volume=0))
+    assert shares(disks) == [share, 0.2]
+
+
 def test_brokers_in_one_file_system_have_one_share_and_move_nothing_between_them() -> None:
     """Two executors of a host would pass their replicas to each other for ever."""
     disks = Disks()
