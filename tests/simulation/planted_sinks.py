@@ -227,7 +227,7 @@ SINK_BUGS: Final = {
         SINK_SEEDS,
     ),
     "decision-not-indexed": PlantedBug(
-        "a decision's record is written, and nobody finds it", _decision_not_indexed, SINK_SEEDS
+        "a decision's record is written, and not its entry in the index", _decision_not_indexed, SINK_SEEDS
     ),
     "looks-before-it-is-the-decider": PlantedBug(
         "a driver looks for the last decision before it has fenced the other deciders",

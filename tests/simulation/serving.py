@@ -153,13 +153,13 @@ class Coordinators:
     def read(
         self, key: str, decide: Callable[..., Any], refuse: Callable[[ErrorCode], Any], *event: Any
     ) -> Any:
-        """Have the coordinator of a key answer a request that writes nothing."""
+        """Return the reply of a key's coordinator to a request that writes nothing, or its promise."""
         return self.read_from(self._partition_of(key), decide, refuse, *event)
 
     def read_from(
         self, partition: int, decide: Callable[..., Any], refuse: Callable[[ErrorCode], Any], *event: Any
     ) -> Any:
-        """Have the coordinator of a partition answer a request that writes nothing."""
+        """Return the reply of a partition's coordinator to a request that writes nothing, or its promise."""
         machine = self._coordinating.settled_machine(self._topic, partition)
         if machine is None:
             return self.submit_to(partition, decide, refuse, *event)
