@@ -4,7 +4,7 @@ Replicas in sync are never held back: they would leave the ISR for it. A copy th
 a partition with too few replicas in sync takes no records with acks=all, and with one it can lose them all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from sparklog.executor.fetching.machine.copy_pace import Copied, CopyPace
@@ -52,7 +52,7 @@ class Copies:
         self._quota.record(size_bytes, now_ms)
         return None if self._is_in_sync(replica) else self._quota.rest_ms(now_ms)
 
-    def took(self, copied: Sequence[Copied], began_us: int, share: float) -> None:
+    def took(self, copied: Iterable[Copied], began_us: int, share: float) -> None:
         """Note the records of an answer for copies: that share of the bytes appended since `began_us`."""
         now_us = self.clock_us()
         self._pace.took(copied, int((now_us - began_us) * share), now_us)

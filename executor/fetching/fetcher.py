@@ -261,7 +261,7 @@ class Fetcher:
         self.requests_answered += 1
         began_ns: int | None = None
         began_us = appended_bytes = copied_bytes = 0
-        copied: list[tuple[Replica, Copied]] = []
+        copied: dict[Replica, Copied] = {}
         for replica, answered, records in self._fetches.answered(response):
             if records and replica.log.identity_unsynced:
                 self._fetches.hold(replica)
@@ -301,15 +301,15 @@ class Fetcher:
             elif records and advice is None:
                 if began_ns is not None and self._copies.may_pause(replica):
                     record_count = replica.log.log_end_offset - answered.fetch_offset
-                    copied.append((replica, Copied(replica.key, record_count, max(lag, 0))))
+                    copied[replica] = Copied(replica.key, record_count, max(lag, 0))
                     copied_bytes += len(records)
                 self._hold_back(replica, self._copies.fetched(replica, len(records)))
         if began_ns is not None:
             processor_ns = self._settings.processor_ns() - began_ns
             self._fetches.size.took(appended_bytes, processor_ns // 1_000)
         if copied:
-            self._copies.took([each for _, each in copied], began_us, copied_bytes / appended_bytes)
-            for replica, _ in copied:
+            self._copies.took(copied.values(), began_us, copied_bytes / appended_bytes)
+            for replica in copied:
                 self._hold_back(replica, self._copies.rest_ms(replica))
 
     def _hold_back(self, replica: Replica, rest_ms: int | None) -> None:

@@ -17,7 +17,7 @@ from sparklog.executor.partitions.future_replica import FutureReplica
 from sparklog.executor.partitions.machine.follower import FetchAnswered
 from sparklog.executor.partitions.replica import Replica
 from sparklog.node.storage.file_region import NotCachedError
-from sparklog.node.storage.log.log import Log
+from sparklog.node.storage.log.log import LAST_LEADER_EPOCH, Log
 from sparklog.node.storage.machine.epoch_checks import fetch_divergence
 from sparklog.node.storage.results import ReadResult
 from sparklog.protocol.errors import ErrorCode, KafkaError
@@ -27,7 +27,6 @@ RANGE_BYTES: Final = 1 << 20
 """The bytes of one copied range, as many as a follower fetches of a partition (replica.fetch.max.bytes)."""
 NEAR_BYTES: Final = 1 << 20
 """The bytes that may be copied on the loop."""
-_ANY_EPOCH: Final = 2**31 - 1
 _OWN: Final = 0
 """The leader id of a copy, which has no meaning."""
 
@@ -98,7 +97,9 @@ class LogCopy:
             error_code = error.error_code
         if error_code is ErrorCode.none and diverging_epoch is None:
             return
-        answered = FetchAnswered(_ANY_EPOCH, fetch.offset, error_code, None, start, diverging_epoch, False)
+        answered = FetchAnswered(
+            LAST_LEADER_EPOCH, fetch.offset, error_code, None, start, diverging_epoch, False
+        )
         following.take(answered, b"", wall_ms)
 
     def read(self, end_offset: Offset, truncation_count: int) -> CopiedRange:
@@ -152,7 +153,7 @@ class LogCopy:
             log.skip_to(end_offset, wall_ms)
             return
         answered = FetchAnswered(
-            leader_epoch=_ANY_EPOCH,
+            leader_epoch=LAST_LEADER_EPOCH,
             fetch_offset=log.log_end_offset,
             error_code=ErrorCode.none,
             high_watermark=self.replica.high_watermark,
@@ -164,7 +165,7 @@ class LogCopy:
 
     def _following(self) -> Following:
         # Its leader is this broker's own log, which has no epochs but those of its records.
-        return Following(self._log, _OWN, _ANY_EPOCH, self.future.high_watermark)
+        return Following(self._log, _OWN, LAST_LEADER_EPOCH, self.future.high_watermark)
 
 
 def _records(found: ReadResult) -> bytes:

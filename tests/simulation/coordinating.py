@@ -147,8 +147,9 @@ class Coordinating(RoleListener[Replica]):
     def settled_machine(self, topic: str, partition: int) -> Any:
         """Return a coordinator's machine if all that it knows is committed, else None."""
         coordinator = self._coordinators.get((topic, partition))
-        settled = coordinator is not None and coordinator.partition.is_settled
-        return coordinator.partition.machine if coordinator is not None and settled else None
+        if coordinator is None or not coordinator.partition.is_settled:
+            return None
+        return coordinator.partition.machine
 
     def ask(self, message: AskCoordinator, answer: Answer) -> None:
         """Have a coordinator decide."""

@@ -44,6 +44,7 @@ from sparklog.node.limits.connection_quotas import ListenerLimits
 from sparklog.node.remote_log.uri import URI_KEY
 from sparklog.protocol.types import BrokerId
 
+_IDLE_FETCH_WAIT_MS: Final = 3_000
 MAX_DEFAULT_REPLICATION_FACTOR: Final = 3
 BOUND_BY_RACKS: Final = (
     "default.replication.factor",
@@ -204,7 +205,9 @@ class BrokerConfig(
         """How long a leader may hold the fetch of an idle follower: a replica.fetch.wait.max.ms as given."""
         if "replica.fetch.wait.max.ms" in self.raw:
             return self.replica_fetch_wait_max_ms
-        return self.longest_idle_fetch_wait_ms
+        # Longer than the default wait, unless the lag or the silence that are configured are shorter.
+        longest_ms = min(_IDLE_FETCH_WAIT_MS, self.replica_lag_time_max_ms, self.replica_socket_timeout_ms)
+        return max(longest_ms, self.replica_fetch_wait_max_ms)
 
     @property
     def metadata_directory(self) -> Path | None:

@@ -9,7 +9,6 @@ from sparklog.protocol.types import unless_minus_one
 
 _BY_RACK: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _LEADERS: Final = "org.apache.kafka.common.replica.LeaderSelector"
-_IDLE_FETCH_WAIT_MS: Final = 3_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,15 +52,6 @@ class ReplicationKeys:
                 str(self.replica_fetch_wait_max_ms),
                 f"must not exceed replica.lag.time.max.ms ({self.replica_lag_time_max_ms})",
             )
-
-    @property
-    def longest_idle_fetch_wait_ms(self) -> int:
-        """How long a leader may hold the fetch of an idle follower, where no wait is configured.
-
-        Longer than the default wait, unless the lag or the silence that are configured are shorter.
-        """
-        longest_ms = min(_IDLE_FETCH_WAIT_MS, self.replica_lag_time_max_ms, self.replica_socket_timeout_ms)
-        return max(longest_ms, self.replica_fetch_wait_max_ms)
 
     @property
     def selects_replicas_by_rack(self) -> bool:
