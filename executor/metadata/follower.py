@@ -39,6 +39,7 @@ from sparklog.executor.metadata.machine.fetch_steps import (
 from sparklog.executor.metadata.machine.quorum_voter import FetchOutcome
 from sparklog.executor.metadata.metadata_replica import MetadataReplica
 from sparklog.node.clocks import wall_clock_ms
+from sparklog.node.loop.whole_seconds import whole_interval_after
 from sparklog.node.metadata_log.machine.snapshot_batches import DamagedSnapshotError, MetadataSnapshot
 from sparklog.node.metadata_log.machine.snapshot_download import DownloadRefusedError, SnapshotDownload
 from sparklog.protocol.errors import ErrorCode
@@ -69,7 +70,7 @@ def wait_ms(now_ms: int, fetch_timeout_ms: int) -> int:
     >>> wait_ms(7_010, 2_000), wait_ms(7_800, 2_000), wait_ms(7_010, 200)
     (990, 200, 500)
     """
-    return min(1_000 - now_ms % 1_000, max(SHORT_WAIT_MS, fetch_timeout_ms // 2))
+    return min(whole_interval_after(now_ms, 1_000) - now_ms, max(SHORT_WAIT_MS, fetch_timeout_ms // 2))
 
 
 class MetadataFollower:

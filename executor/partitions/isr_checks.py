@@ -14,6 +14,7 @@ from sparklog.executor.partitions.machine.events import IsrProposalAnswered, Pro
 from sparklog.executor.partitions.replica import Replica
 from sparklog.executor.partitions.role_listener import RoleListener
 from sparklog.executor.partitions.table import PartitionTable
+from sparklog.node.loop.whole_seconds import whole_interval_after
 from sparklog.node.metrics import server
 from sparklog.node.metrics.names import Kind
 from sparklog.node.metrics.registry import Sample
@@ -91,8 +92,7 @@ class IsrChecks(RoleListener[Replica]):
     def take_due(self, now_ms: int) -> Sequence[Replica]:
         is_due = now_ms >= self._due_ms
         if is_due:
-            # Of an interval of whole seconds these are whole seconds, at which there is other work.
-            self._due_ms = now_ms - now_ms % self._interval_ms + self._interval_ms
+            self._due_ms = whole_interval_after(now_ms, self._interval_ms)
         due = tuple(self._table if is_due else self._to_send_again)
         self._to_send_again.clear()
         return due

@@ -14,3 +14,12 @@ def whole_second_after(now_s: float) -> float:
     (8.0, 8.0)
     """
     return math.floor(now_s) + 1.0
+
+
+def whole_interval_after(now_ms: int, interval_ms: int) -> int:
+    """Return the next multiple of an interval, in milliseconds: of whole seconds, also a whole second.
+
+    >>> whole_interval_after(7_000, 1_000), whole_interval_after(7_900, 5_000)
+    (8000, 10000)
+    """
+    return now_ms - now_ms % interval_ms + interval_ms

@@ -47,6 +47,7 @@ from sparklog.executor.coordinators.records.consumer_offsets import (
     OffsetCommitKey,
 )
 from sparklog.node.config import BrokerConfig
+from sparklog.node.loop.whole_seconds import whole_interval_after
 from sparklog.node.metadata.delta import MetadataDelta
 from sparklog.node.metadata.image import EMPTY_IMAGE, MetadataImage
 from sparklog.protocol.errors import ErrorCode
@@ -308,7 +309,7 @@ class GroupMachine:
 
     def _count_later(self, now: Now) -> None:
         # At the same time in all partitions: their coordinator wakes up once for it.
-        due_ms = now.monotonic_ms - now.monotonic_ms % COUNT_INTERVAL_MS + COUNT_INTERVAL_MS
+        due_ms = whole_interval_after(now.monotonic_ms, COUNT_INTERVAL_MS)
         self.timers.schedule("count", due_ms, self._count)
 
     def _step(
